@@ -1,0 +1,56 @@
+"""Every command, in the order in which a newcomer meets them.
+
+A command is a module with three names: `Config` (a frozen dataclass), `plan(config)` (what would be done, in words)
+and `run(config)` (do it; an int is the exit code). Nothing is imported before its command is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from laworder.errors import UserError, nearest
+
+
+class CommandModule(Protocol):
+    Config: type[Any]
+
+    def plan(self, config: Any) -> Iterable[str]: ...
+
+    def run(self, config: Any) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Command:
+    name: str
+    section: str
+    summary: str
+    module: str
+
+    def load(self) -> CommandModule:
+        return cast("CommandModule", importlib.import_module(self.module))
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("demo", "Start here", "the whole story on drawn data, in minutes, ending in a report", "laworder.demo"),
+    Command("seg train", "Segment", "train a segmenter on a folder of images and masks", "laworder.segmentation.train"),
+    Command("models", "Look things up", "every segmenter with its size and cost", "laworder.segmenters.command"),
+    Command("reproduce", "Look things up", "run a finished run again and compare", "laworder.cli.reproduce"),
+)
+
+
+def find(words: Sequence[str], commands: Sequence[Command] = COMMANDS) -> tuple[Command, list[str]]:
+    """The command that the first one or two words name, and the words behind it."""
+    by_name = {command.name: command for command in commands}
+    for length in (2, 1):
+        name = " ".join(words[:length])
+        if name in by_name:
+            return by_name[name], list(words[length:])
+    members = [name.split(" ", 1)[1] for name in by_name if name.startswith(words[0] + " ")]
+    if not members:
+        raise UserError(f"unknown command {words[0]!r}{nearest(words[0], by_name)}")
+    if len(words) == 1 or words[1].startswith("-"):
+        raise UserError(f"`laworder {words[0]}` needs one of: {', '.join(members)}")
+    raise UserError(f"unknown command '{words[0]} {words[1]}'{nearest(words[1], members)}")

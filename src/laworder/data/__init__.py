@@ -1,0 +1,1 @@
+"""Data in one shape: sources of pairs, splits, loading and augmentation."""

@@ -1,0 +1,1 @@
+"""How good is it: overlap of masks, and later the distance between sets of images."""

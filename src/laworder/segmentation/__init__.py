@@ -1,0 +1,1 @@
+"""Image → mask: train a segmenter, judge it, use it."""
