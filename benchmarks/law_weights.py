@@ -84,9 +84,8 @@ def maps_picture() -> Image.Image:
         tile = Image.fromarray(strip(mask, zoom=2, gap=0).numpy())
         sheet.paste(tile, (left, top + i * cell))
         for j, name in enumerate(COLUMNS, start=1):
-            sheet.paste(
-                colours(weigh(objective(name, channels=4), mask).weight_map[0, 0]), (left + j * cell, top + i * cell)
-            )
+            w = weigh(objective(name, channels=4), mask).weight_map[0, 0]
+            sheet.paste(colours(w), (left + j * cell, top + i * cell))
     _legend(sheet, draw, left, top + cell * len(RADII) + 4)
     return sheet
 
@@ -95,10 +94,8 @@ def _legend(sheet: Image.Image, draw: ImageDraw.ImageDraw, x: int, y: int) -> No
     ramp = torch.linspace(0, 3, 2 * SIDE).repeat(2 * SIDE, 1)
     bar = colours(ramp[:SIDE, ::2]).resize((192, 14))
     sheet.paste(bar, (x, y))
-    for value in (0, 1, 2, 3):
-        draw.text(
-            (x + 64 * value - (8 if value == 3 else 0), y + 12), f"{value}{'+' if value == 3 else ''}", fill="black"
-        )
+    for value, word in enumerate(("0", "1", "2", "3+")):
+        draw.text((x + 64 * value - 3 * value, y + 14), word, fill="black")
 
 
 def delta_picture() -> Image.Image:

@@ -12,7 +12,7 @@ from laworder._version import __version__
 
 if TYPE_CHECKING:
     from laworder.errors import UserError
-    from laworder.law import LAW, ConstantWeight, Distillation, Loss, RatioPrior, Uniform
+    from laworder.law import LAW, ConstantWeight, Distillation, LawPlus, Loss, RatioPrior, Uniform
     from laworder.order import ORDER
     from laworder.segmenters import create, list_models
 
@@ -22,6 +22,7 @@ _PUBLIC = {
     "ORDER": "laworder.order",
     "ConstantWeight": "laworder.law",
     "Distillation": "laworder.law",
+    "LawPlus": "laworder.law",
     "Loss": "laworder.law",
     "RatioPrior": "laworder.law",
     "Uniform": "laworder.law",
@@ -35,6 +36,7 @@ __all__ = [
     "ORDER",
     "ConstantWeight",
     "Distillation",
+    "LawPlus",
     "Loss",
     "RatioPrior",
     "Uniform",

@@ -132,7 +132,8 @@ def bigger_is_easier(summaries: dict[str, dict[str, Any]]) -> str:
             f"for {name}, large lesions are {verdict} than small ones (Dice {large['mean']:.2f} above "
             f"{100 * large['low']:g} % of the image, {small['mean']:.2f} up to {100 * small['high']:g} %)"
         )
-    return ("; ".join(parts) + ".").capitalize() if parts else "Too few images to compare lesion sizes."
+    text = "; ".join(parts) + "."
+    return text[0].upper() + text[1:] if parts else "Too few images to compare lesion sizes."
 
 
 def data_sheet(page: Page, pairs: Arrays, columns: int = 6) -> None:

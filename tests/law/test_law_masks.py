@@ -117,6 +117,16 @@ def test_each_present_class_gets_equal_mass(spatial_dims: int) -> None:
     assert (w * lesions[:, 2:]).sum() == 0
 
 
+def test_overlapping_classes_still_count() -> None:
+    """An organ over 90 % of the map, a lesion in it over 80 %: the ratios sum to more than 1."""
+    m = torch.zeros(1, 2, 10, 10)
+    m[:, 0, :9], m[:, 1, :8] = 1, 1
+    w, informative = balanced_prior(m)
+    assert informative.all()
+    assert (w > 0).all()
+    assert w[0, 0, 9, 0] > w[0, 0, 0, 0] > w[0, 0, 8, 0]
+
+
 def test_several_classes_in_law() -> None:
     mask = torch.zeros(3, 2, 32, 32)
     mask[:2, 0, :8, :8] = 1

@@ -88,6 +88,7 @@ def test_bootstrap_interval_covers_the_mean() -> None:
         bootstrap_interval(score[:1])
 
 
+@pytest.mark.untyped
 def test_bad_masks_are_refused() -> None:
     with pytest.raises(UserError, match="must be boolean"):
         count(torch.rand(1, 4), torch.rand(1, 4))

@@ -170,6 +170,7 @@ def test_peak_memory_is_twenty_times_below_the_reference() -> None:
     assert reference / exact >= 20
 
 
+@pytest.mark.untyped
 def test_mistakes_are_named() -> None:
     with pytest.raises(UserError, match="form must be 'exact' or 'reference', not 'exakt'; did you mean 'exact'"):
         BidirectionalAttention(channels=4, form="exakt")  # type: ignore[arg-type]

@@ -191,6 +191,7 @@ def test_the_compiler_sees_one_graph_for_any_size() -> None:
     torch.testing.assert_close(program.module()(x), model(x))
 
 
+@pytest.mark.untyped
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -217,6 +218,7 @@ def test_bad_settings_are_named(setting: dict, message: str) -> None:
         ORDER(**setting)
 
 
+@pytest.mark.untyped
 @pytest.mark.parametrize(
     ("x", "message"),
     [

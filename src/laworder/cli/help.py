@@ -95,7 +95,7 @@ def _columns(rows: Sequence[tuple[str, str]]) -> list[str]:
     left = min(max(len(name) for name, _ in rows), 34) + 4
     lines: list[str] = []
     for name, text in rows:
-        wrapped = textwrap.wrap(text, max(_width() - left, 24)) or [""]
+        wrapped = textwrap.wrap(text, max(_width() - left, 24), break_on_hyphens=False) or [""]
         head = f"  {name}"
         if len(head) > left - 2:
             lines += [head, " " * left + wrapped[0]]

@@ -54,8 +54,9 @@ def balanced_prior(m: Float[Tensor, "b k *size"]) -> Prior:
     present = r > DEGENERATE
     count = present.sum(dim=1, keepdim=True)
     shares = torch.where(present, every / torch.where(present, r, 1.0), 0.0).sum(dim=1, keepdim=True)
-    spread = 1.0 - r.square().sum(dim=1, keepdim=True)
-    informative = (count >= 2) & (spread > DEGENERATE)
+    # Classes may overlap (an organ and a lesion in it): their ratios then sum to more than 1 and are scaled back.
+    spread = 1.0 - (r / r.sum(dim=1, keepdim=True)).square().sum(dim=1, keepdim=True)
+    informative = spread > DEGENERATE
     return Prior(torch.where(informative, spread / count.clamp(min=1) * shares, 1.0), informative)
 
 

@@ -120,8 +120,6 @@ def _fit(config: TrainConfig, current: Run, pairs: Arrays, held_out: Arrays, dev
 
     train_loop(current, task, batches, schedule, evaluate=validate)
     best = current.checkpoints.best(only=("modules",))
-    if best is None:
-        raise UserError(f"{config.out} holds no best checkpoint; was a file removed? Use a new folder")
     for name, module in task.modules.items():
         module.load_state_dict(best.state["modules"][name])
     return Trained(task.judged, evaluate(task.judged, held_out, batch=config.batch, device=device), held_out)

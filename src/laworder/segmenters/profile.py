@@ -1,9 +1,9 @@
 """What a segmenter costs: parameters, operations by two conventions, memory and time.
 
 `conv_flops` is the paper's figure: 2·numel(out)·(C_in/groups)·taps summed over the convolutions. It counts a
-transposed convolution by its output too (which over-counts a 2×2 up-convolution four times) and leaves out every
-matrix product, so the attention of ORDER is free by it. It counts the pass that was published, with the
-deep-supervision maps (`deep_logits`).
+transposed convolution by its output too (which over-counts a 2×2 up-convolution four times), leaves out the 1-D
+convolutions of EGE-UNet (with them its 0.617 G would be 0.618) and every matrix product, so that ORDER's attention is
+free by it. It counts the pass that was published, with the deep-supervision maps (`deep_logits`).
 
 `flops` is what `forward` computes here: transposed convolutions by their input, linear layers, and both products of
 every attention. ORDER's exact attention computes S once per direction, four products where the formula has three:
@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from laworder.order.base import Segmenter
 from laworder.segmenters.registry import card, create, list_models
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_CONVOLUTIONS = (nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def count_parameters(model: nn.Module) -> int:
