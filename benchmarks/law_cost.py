@@ -267,6 +267,38 @@ def show(result: dict[str, Any], *, judge: bool) -> None:
             print(f"  target: at most {s['most_mb']} MB more: {result['added_mb']:.2f}, {met}")
 
 
+def markdown(written: dict[str, Any]) -> str:
+    """The result as a page: one row a network, mode and variant."""
+    told = written["manifest"]
+    rows = []
+    for result in written["results"]:
+        scenario = result["scenario"]
+        for mode, found in result["modes"].items():
+            for name, ms in found["ms_per_step"].items():
+                o = found["overhead_percent"].get(name)
+                change = (
+                    f"{o['median']:+.2f} % [{o['lower_quartile']:+.2f}, {o['upper_quartile']:+.2f}]"
+                    if o
+                    else "baseline"
+                )
+                rows.append(f"| {scenario['name']} | {mode} | {name} | {statistics.median(ms):.2f} | {change} |")
+        if result["added_mb"] is not None:
+            rows.append(f"| {scenario['name']} | peak memory | law | {result['added_mb']:+.2f} MiB | |")
+    return "\n".join(
+        [
+            f"# What LAW adds to a training step, {told['device']}",
+            "",
+            f"`{' '.join(told['command'])}`, {told['date']}, torch {told['versions']['torch']}, diffusers "
+            f"{told['versions']['diffusers']}, random weights. Median over interleaved rounds, quartiles in brackets.",
+            "",
+            "| network | mode | loss | ms/step | against mse |",
+            "|---|---|---|---:|---:|",
+            *rows,
+            "",
+        ]
+    )
+
+
 def manifest(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     """What one needs to believe or repeat the numbers."""
     cuda = device.type == "cuda"
@@ -308,7 +340,9 @@ def main() -> None:
             torch.cuda.empty_cache()
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps({"manifest": manifest(args, device), "results": results}, indent=1) + "\n")
+        written = {"manifest": manifest(args, device), "results": results}
+        args.out.write_text(json.dumps(written, indent=1) + "\n")
+        args.out.with_suffix(".md").write_text(markdown(written))
         print(f"wrote {args.out}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import hypothesis
@@ -10,6 +11,7 @@ import torch
 
 # One thread a worker: the suite runs under pytest-xdist, and small tensors gain nothing from more.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
 # The same examples on every run, and no deadline: CI's two cores are shared by the whole suite.
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)

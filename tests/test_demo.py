@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from laworder.cli import main
 from laworder.demo import bigger_is_easier
@@ -33,13 +34,9 @@ def test_the_demo_ends_in_a_report(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_sizes_are_compared_in_words() -> None:
-    def summary(small: float, large: float) -> dict[str, object]:
-        row = {"low": 0.0, "high": 0.01, "mean": small}
-        return {"dice_by_lesion_size": [row, {"low": 0.1, "high": 1.0, "mean": large}]}
-
-    said = bigger_is_easier({"x": summary(0.2, 0.8), "y": summary(0.5, 0.4)})
-    assert "for x, large lesions are easier than small ones (Dice 0.80 above 10 % of the image, 0.20 up to 1 %)" in (
-        said[0].lower() + said[1:]
+    area = torch.tensor([0.3, 0.01, 0.2, 0.02])
+    said = bigger_is_easier(
+        {"x": (torch.tensor([0.9, 0.1, 0.7, 0.3]), area), "y": (torch.tensor([0, 1.0, 0, 1]), area)}
     )
-    assert "for y, large lesions are not easier" in said
-    assert bigger_is_easier({"x": {"dice_by_lesion_size": []}}) == "Too few images to compare lesion sizes."
+    assert said.startswith("For x, large lesions are easier than small ones (Dice 0.80 against 0.20); for y, large ")
+    assert "for y, large lesions are not easier than small ones (Dice 0.00 against 1.00)" in said

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from laworder.cli import main
+from laworder.cli.arguments import flag
 from laworder.cli.table import COMMANDS
 from laworder.config import leaves
 from laworder.presets import preset_names
@@ -36,7 +37,7 @@ def test_every_option_is_explained(capsys: pytest.CaptureFixture[str], name: str
     assert code == 0
     flat = " ".join(out.split())
     for leaf in leaves(command.load().Config):
-        assert "--" + leaf.path.replace("_", "-") in flat
+        assert flag(leaf.path) in flat
         assert leaf.meaning in flat
         assert leaf.unit in flat
     assert flat.count("[default:") + flat.count("[required]") == len(leaves(command.load().Config))

@@ -120,7 +120,7 @@ def test_several_classes_and_a_folder_of_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"model": "order_10"}, "unknown model 'order_10'; did you mean 'order_01'"),
+        ({"model": "order_1"}, "unknown model 'order_1'; did you mean 'order_"),
         ({"data": "/nowhere"}, "'/nowhere' is no folder; give a folder of images and masks, or the word 'phantom'"),
         ({"device": "tpuu"}, "device: 'tpuu' is none; use cpu, cuda, cuda:1 … or auto"),
     ],

@@ -23,8 +23,8 @@ class Invocation:
 
 
 def flag(path: str) -> str:
-    """A setting's name on the command line."""
-    return "--" + path.replace("_", "-")
+    """A setting's name on the command line; `from_` is `--from`, which no Python field may be called."""
+    return "--" + path.rstrip("_").replace("_", "-")
 
 
 def parse_arguments(command: str, config: type[Any], words: Sequence[str]) -> Invocation:

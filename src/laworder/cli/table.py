@@ -35,7 +35,23 @@ class Command:
 
 COMMANDS: tuple[Command, ...] = (
     Command("demo", "Start here", "the whole story on drawn data, in minutes, ending in a report", "laworder.demo"),
+    Command(
+        "data prepare", "Data", "a download or a folder, read once into one layout", "laworder.data.commands.prepare"
+    ),
+    Command("data split", "Data", "who trains and who is held out, written down", "laworder.data.commands.split"),
     Command("seg train", "Segment", "train a segmenter on a folder of images and masks", "laworder.segmentation.train"),
+    Command(
+        "seg evaluate",
+        "Segment",
+        "judge a segmenter, or two against each other, on images and masks",
+        "laworder.segmentation.evaluate_command",
+    ),
+    Command(
+        "seg predict",
+        "Segment",
+        "masks for pictures, folders, volumes and large TIFFs",
+        "laworder.segmentation.predict_command",
+    ),
     Command("models", "Look things up", "every segmenter with its size and cost", "laworder.segmenters.command"),
     Command("reproduce", "Look things up", "run a finished run again and compare", "laworder.cli.reproduce"),
 )

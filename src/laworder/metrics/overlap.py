@@ -84,12 +84,30 @@ def pooled_dice(probability: Float[Tensor, "b *size"], true: Bool[Tensor, "b *si
 
 def curve_dice(probability: Float[Tensor, "b *size"], true: Bool[Tensor, "b *size"]) -> float:
     """Mean over images and over 256 thresholds, after stretching each probability map to [0, 1]."""
-    flat = probability.flatten(1).double()
-    low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
-    stretched = torch.where(high > low, (flat - low) / (high - low).clamp(min=1e-12), flat)
-    y = true.flatten(1)
-    means = [count(stretched >= k / 255, y).dice().mean() for k in range(256)]
-    return float(torch.stack(means).mean())
+    return float(curve_dice_per_image(probability, true).mean())
+
+
+def curve_dice_per_image(probability: Float[Tensor, "b *size"], true: Bool[Tensor, "b *size"]) -> Float[Tensor, "b"]:
+    """Mean Dice over the thresholds k/255, k = 0…255, of each image.
+
+    Pixels are sorted into the 257 gaps between thresholds once; sums from above then give the counts at every one.
+    """
+    thresholds = torch.arange(256, dtype=torch.float64, device=probability.device) / 255
+    scores: list[Tensor] = []
+    for p, y in zip(probability.flatten(1), true.flatten(1), strict=True):
+        flat = p.double()
+        low, high = flat.min(), flat.max()
+        stretched = (flat - low) / (high - low) if bool(high > low) else flat
+        passed = torch.bucketize(stretched, thresholds, right=True)
+        predicted = _at_least(passed)
+        both = _at_least(passed[y])
+        scores.append(_ratio(2 * both, predicted + y.sum().double()).mean())
+    return torch.stack(scores)
+
+
+def _at_least(passed: Shaped[Tensor, " n"]) -> Float[Tensor, "256"]:
+    """How many pixels pass threshold k, from how many thresholds each pixel passes."""
+    return torch.bincount(passed, minlength=257).flip(0).cumsum(0).flip(0)[1:].double()
 
 
 CONVENTIONS: dict[str, Callable[[Tensor, Tensor], float]] = {

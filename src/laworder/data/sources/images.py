@@ -6,7 +6,7 @@ What is decided here, once:
 - Alpha is laid over black: what is transparent is outside the picture.
 - 16-bit, 32-bit and float gray is scaled by its own range, from its 0.05th to its 99.95th percentile, so that neither a
   12-bit scan in 16 bits is black nor one hot pixel makes it so. Values that fit 8 bits already stay as they are.
-- A file is one picture: animations and multi-page files are refused (issue "real data in" reads stacks).
+- A file is one picture: animations and multi-page files are refused; `laworder data prepare folder` reads stacks.
 - EPS and WMF are not read, because that would run another program; pictures above `MAX_PIXELS` are not decoded.
 """
 
@@ -28,6 +28,7 @@ from PIL import ExifTags, Image
 from laworder.errors import UserError
 
 MAX_PIXELS = 2**26
+MAX_STACK = 2**29  # all frames of a stack together
 _REFUSED_FORMATS = frozenset({"EPS", "WMF", "BUFR", "GRIB", "HDF5", "MPEG", "IPTC"})
 _REFUSED_SUFFIXES = frozenset(
     {".pdf", ".eps", ".ps", ".wmf", ".emf", ".bufr", ".grib", ".h5", ".hdf", ".mpg", ".mpeg", ".iim", ".palm"}
@@ -129,6 +130,45 @@ def open_picture(path: Path) -> tuple[Image.Image, int]:
         raise
     except _DECODER_ERRORS as error:
         raise UserError(f"{shown(path)}: not readable as a picture ({_reason(error)}); replace or remove it") from error
+
+
+def is_stack(path: Path) -> bool:
+    """Whether a file holds several frames. False where it cannot be opened: reading it will say why."""
+    try:
+        with _hushed(), Image.open(path, formats=_formats()) as picture:
+            return getattr(picture, "n_frames", 1) > 1
+    except _DECODER_ERRORS:
+        return False
+
+
+def open_frames(path: Path) -> list[Image.Image]:
+    """Every frame of a stack (a multi-page TIFF), as it is stored; they must be of one size and kind."""
+    if not path.is_file():
+        raise UserError(f"{shown(path)}: {'not a file' if path.exists() else 'no such file'}")
+    try:
+        with _hushed(), Image.open(path, formats=_formats()) as picture:
+            count = getattr(picture, "n_frames", 1)
+            _refuse_size(path, picture.size, count)
+            frames: list[Image.Image] = []
+            for number in range(count):
+                picture.seek(number)
+                _refuse_size(path, picture.size, count)
+                frames.append(picture.copy())
+    except UserError:
+        raise
+    except _DECODER_ERRORS as error:
+        raise UserError(f"{shown(path)}: not readable as a stack ({_reason(error)}); replace or remove it") from error
+    kinds = {(frame.size, frame.mode) for frame in frames}
+    if len(kinds) > 1:
+        raise UserError(f"{shown(path)}: its {len(frames)} frames are of different sizes or kinds; save them apart")
+    return frames
+
+
+def _refuse_size(path: Path, size: tuple[int, int], count: int) -> None:
+    if size[0] * size[1] > MAX_PIXELS or size[0] * size[1] * count > MAX_STACK:
+        raise UserError(
+            f"{shown(path)}: {count} frames of {size[0]}×{size[1]} pixels are more than the {MAX_STACK} pixels allowed"
+        )
 
 
 def _refuse(path: Path, picture: Image.Image) -> None:

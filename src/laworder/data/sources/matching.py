@@ -40,8 +40,11 @@ class Match:
     key: str
 
 
-def match(images: Path, masks: Path | None) -> tuple[list[Match], list[str]]:
-    """All pairs in one folder, or in two, sorted by key; and one line for each file that is in no pair."""
+def match(images: Path, masks: Path | None, *, also: tuple[str, ...] = ()) -> tuple[list[Match], list[str]]:
+    """All pairs in one folder, or in two, sorted by key; and one line for each file that is in no pair.
+
+    also: suffixes, in lower case, of files that count besides pictures: volumes, where the caller reads them
+    """
     for folder in (images, masks):
         if folder is not None and not folder.is_dir():
             raise UserError(f"{shown(folder)}: {'not a folder' if folder.exists() else 'no such folder'}")
@@ -53,7 +56,7 @@ def match(images: Path, masks: Path | None) -> tuple[list[Match], list[str]]:
     else:
         roots = {False: images, True: images}
         found = [(f, _is_mask(f.relative_to(images))) for f in _files(images)]
-    pictures = [(f, is_mask) for f, is_mask in found if f.suffix.lower() in picture_suffixes()]
+    pictures = [(f, m) for f, m in found if f.suffix.lower() in picture_suffixes() or f.name.lower().endswith(also)]
     if not any(not is_mask for _, is_mask in pictures):
         return [], [_nothing(images, [f for f, is_mask in found if not is_mask])]
     image_keys = _by_key((f, _key(f.relative_to(roots[False]))) for f, is_mask in pictures if not is_mask)
@@ -99,13 +102,18 @@ def _junk(name: str) -> bool:
     return name.startswith(".") or name.lower() in _JUNK
 
 
+def _stem(path: Path) -> str:
+    """The name without its ending; `.nii.gz` is one."""
+    return path.stem[:-4] if path.name.lower().endswith(".nii.gz") else path.stem
+
+
 def _is_mask(path: Path) -> bool:
-    return _MASK_SUFFIX.search(path.stem) is not None or any(p.lower() in MASK_FOLDERS for p in path.parts[:-1])
+    return _MASK_SUFFIX.search(_stem(path)) is not None or any(p.lower() in MASK_FOLDERS for p in path.parts[:-1])
 
 
 def _key(path: Path) -> str:
     folders = [p for p in path.parts[:-1] if p.lower() not in IMAGE_FOLDERS | MASK_FOLDERS]
-    return unicodedata.normalize("NFC", "/".join([*folders, path.stem]))
+    return unicodedata.normalize("NFC", "/".join([*folders, _stem(path)]))
 
 
 def _mask_key(path: Path, images: dict[str, list[Path]]) -> str:
