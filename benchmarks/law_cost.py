@@ -23,13 +23,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +35,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import laworder
+from common import manifest
 from laworder.law import LAW
 
 
@@ -270,6 +267,7 @@ def show(result: dict[str, Any], *, judge: bool) -> None:
 def markdown(written: dict[str, Any]) -> str:
     """The result as a page: one row a network, mode and variant."""
     told = written["manifest"]
+    command = told["command"] if isinstance(told["command"], str) else " ".join(told["command"])
     rows = []
     for result in written["results"]:
         scenario = result["scenario"]
@@ -288,7 +286,7 @@ def markdown(written: dict[str, Any]) -> str:
         [
             f"# What LAW adds to a training step, {told['device']}",
             "",
-            f"`{' '.join(told['command'])}`, {told['date']}, torch {told['versions']['torch']}, diffusers "
+            f"`{command}`, {told['date']}, torch {told['versions']['torch']}, diffusers "
             f"{told['versions']['diffusers']}, random weights. Median over interleaved rounds, quartiles in brackets.",
             "",
             "| network | mode | loss | ms/step | against mse |",
@@ -297,27 +295,6 @@ def markdown(written: dict[str, Any]) -> str:
             "",
         ]
     )
-
-
-def manifest(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """What one needs to believe or repeat the numbers."""
-    cuda = device.type == "cuda"
-    return {
-        "benchmark": "law_cost",
-        "command": ["python", "benchmarks/law_cost.py", *sys.argv[1:]],
-        "arguments": {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()},
-        "seed": 0,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "cuda": torch.version.cuda if cuda else None,
-            "cudnn": torch.backends.cudnn.version() if cuda else None,
-            "diffusers": diffusers.__version__,
-            "laworder": laworder.__version__,
-        },
-    }
 
 
 def main() -> None:
@@ -340,7 +317,7 @@ def main() -> None:
             torch.cuda.empty_cache()
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        written = {"manifest": manifest(args, device), "results": results}
+        written = {"manifest": manifest(args, device=device, seeds=[0], rooms=["law"]), "results": results}
         args.out.write_text(json.dumps(written, indent=1) + "\n")
         args.out.with_suffix(".md").write_text(markdown(written))
         print(f"wrote {args.out}")

@@ -12,20 +12,16 @@ as Markdown, under benchmarks/results.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
-import platform
 import statistics
 import sys
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import laworder
+from common import manifest
 from laworder import segmenters
 from laworder.errors import UserError
 from laworder.order.base import Segmenter
@@ -43,7 +39,7 @@ def main() -> None:
     started = time.perf_counter()
     rows = [row for name in chosen(args.models) for row in variants(name, args, device)]
     result = {
-        "manifest": manifest(args, device) | {"seconds": round(time.perf_counter() - started, 1)},
+        "manifest": told(args, device) | {"seconds": round(time.perf_counter() - started, 1)},
         "rows": rows,
         "exact_over_reference_peak": ratios(rows),
     }
@@ -154,44 +150,15 @@ def ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {name: peaks[name] / reference for name, reference in pairs.items() if reference}
 
 
-def manifest(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+def told(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     cuda = device.type == "cuda"
-    return {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(["python", "benchmarks/segmenters.py", *sys.argv[1:]]),
-        "config": {k: v for k, v in vars(args).items() if k not in {"out", "models", "device"}},
-        "seeds": [args.seed],
-        "device": torch.cuda.get_device_name(device) if cuda else (cpu_name() or platform.machine()),
-        "cpu": {"name": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-        "versions": {
-            "laworder": laworder.__version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "cuda": torch.version.cuda if cuda else None,
-            "cudnn": torch.backends.cudnn.version() if cuda else None,
-        },
-        "settings": {
-            "dtype": "float32",
-            "mode": "eval, inference_mode",
-            "tf32_convolutions": torch.backends.cudnn.allow_tf32 if cuda else None,
-            "tf32_matmul": torch.backends.cuda.matmul.allow_tf32 if cuda else None,
-        },
-        "code_sha256": code_hash(),
+    settings = {
+        "dtype": "float32",
+        "mode": "eval, inference_mode",
+        "tf32_convolutions": torch.backends.cudnn.allow_tf32 if cuda else None,
+        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32 if cuda else None,
     }
-
-
-def cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
-def code_hash() -> str:
-    """One hash over the sources that were measured."""
-    package = Path(laworder.__file__).parent
-    files = sorted(f for room in ("order", "segmenters") for f in (package / room).rglob("*.py"))
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
+    return manifest(args, device=device, seeds=[args.seed], rooms=["order", "segmenters"], settings=settings)
 
 
 def markdown(result: dict[str, Any]) -> str:

@@ -48,7 +48,8 @@ def test_groups_stay_whole_by_default(split: Run, data: Path, tmp_path: Path) ->
     made = read_splits(tmp_path / "split-0.json", source.names)[0]
     group = dict(zip(source.names, source.groups, strict=True))
     train, val, test = ({group[name] for name in part} for part in (made.train, made.val, made.test))
-    assert not (train & val or train & test or val & test)
+    assert not train & val
+    assert not (train | val) & test
     assert (len(made.train), len(made.val), len(made.test)) == (36, 12, 12)
 
 

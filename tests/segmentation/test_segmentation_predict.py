@@ -60,7 +60,7 @@ def test_one_picture_in_its_own_format_and_size(
     assert overlap(out / result, square() > 128) > (0.98 if mode == "window" else 0.85)
     with Image.open(out / result) as picture:
         assert (picture.format, picture.size) == (kind, (96, 64))
-    assert "1 of 1 files predicted" in capsys.readouterr().out
+    assert "1 of 1 predicted" in capsys.readouterr().out
     assert sorted(p.name for p in out.iterdir()) == sorted([result, "predictions.csv", "predictions.json"])
 
 
@@ -119,7 +119,7 @@ def test_damaged_files_are_named_and_the_rest_is_done(tmp_path: Path, capsys: py
     words = [saved(tmp_path / "model"), str(folder), "--out", str(out), "--batch", "2"]
     assert predict(*words) == 1
     captured = capsys.readouterr()
-    assert "4 of 6 files predicted; 2 could not be read" in captured.out
+    assert "4 of 6 predicted; 2 could not be read" in captured.out
     complaints = captured.err.splitlines()
     assert len(complaints) == 3
     assert "passed over, being neither picture nor volume: 1 file" in complaints[0]
@@ -143,7 +143,7 @@ def test_damaged_files_are_named_and_the_rest_is_done(tmp_path: Path, capsys: py
     # Masks that are there already are no input, and may be left as they are.
     before = (out / "b" / "c.png").stat().st_mtime_ns
     assert predict(*words, "--skip-existing") == 1
-    assert "0 of 2 files predicted" in capsys.readouterr().out
+    assert "0 of 2 predicted" in capsys.readouterr().out
     assert (out / "b" / "c.png").stat().st_mtime_ns == before
     assert list(out.rglob(".*")) == []
 
@@ -164,7 +164,7 @@ def test_classes_and_thresholds(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["{in}/nothing.png"], "no such file or folder"),
-        (["{in}/empty"], "holds no pictures and no NIfTI volumes"),
+        (["{in}/empty"], "holds no pictures, no DICOM and no NIfTI volumes"),
         (["{in}", "--out", "{in}"], "is where the input lies"),
         (["{in}/a.png", "--intensity", "3,3"], "must lie below the second"),
         (["{in}/a.png", "--mode", "windw"], "did you mean 'window'"),

@@ -170,7 +170,7 @@ def test_damaged_volumes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture
     out = tmp_path / "out"
     assert predict(saved(tmp_path / "model"), str(folder), "--out", str(out)) == 1
     captured = capsys.readouterr()
-    assert "1 of 7 files predicted; 6 could not be read" in captured.out
+    assert "1 of 7 predicted; 6 could not be read" in captured.out
     for name in ("cut.nii.gz", "torn.nii", "empty.nii", "text.nii.gz", "flat.nii", "moving.nii"):
         assert sum(name in line for line in captured.err.splitlines()) == 1
     assert sorted(p.name for p in out.iterdir()) == ["good.nii.gz", "predictions.csv", "predictions.json"]

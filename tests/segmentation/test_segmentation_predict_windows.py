@@ -169,7 +169,7 @@ def test_damaged_tiffs_are_named_and_leave_nothing(tmp_path: Path, capsys: pytes
     out = tmp_path / "out"
     assert predict(saved(tmp_path / "model"), str(folder), "--out", str(out)) == 1
     captured = capsys.readouterr()
-    assert "1 of 3 files predicted; 2 could not be read" in captured.out
+    assert "1 of 3 predicted; 2 could not be read" in captured.out
     assert "holes.tif" in captured.err
     assert "short.tif" in captured.err
     assert sorted(p.name for p in out.iterdir()) == ["good.tif", "predictions.csv", "predictions.json"]

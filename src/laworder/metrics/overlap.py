@@ -25,26 +25,26 @@ from laworder.errors import UserError, nearest
 class Counts:
     """Pixels per image: in both masks, in the prediction, in the truth; and how many an image has."""
 
-    both: Float[Tensor, "b"]
-    predicted: Float[Tensor, "b"]
-    true: Float[Tensor, "b"]
+    both: Float[Tensor, " b"]
+    predicted: Float[Tensor, " b"]
+    true: Float[Tensor, " b"]
     pixels: int
 
-    def dice(self) -> Float[Tensor, "b"]:
+    def dice(self) -> Float[Tensor, " b"]:
         return _ratio(2 * self.both, self.predicted + self.true)
 
-    def iou(self) -> Float[Tensor, "b"]:
+    def iou(self) -> Float[Tensor, " b"]:
         return _ratio(self.both, self.predicted + self.true - self.both)
 
-    def precision(self) -> Float[Tensor, "b"]:
+    def precision(self) -> Float[Tensor, " b"]:
         """Share of predicted pixels that are lesion; 1 where nothing was predicted and nothing was there."""
         return _one_sided(self.both, self.predicted, self.true)
 
-    def recall(self) -> Float[Tensor, "b"]:
+    def recall(self) -> Float[Tensor, " b"]:
         """Share of lesion pixels that were found; 1 where nothing was there and nothing was predicted."""
         return _one_sided(self.both, self.true, self.predicted)
 
-    def lesion_fraction(self) -> Float[Tensor, "b"]:
+    def lesion_fraction(self) -> Float[Tensor, " b"]:
         return self.true / self.pixels
 
 
@@ -57,7 +57,7 @@ def _one_sided(both: Tensor, own: Tensor, other: Tensor) -> Tensor:
     return torch.where(own > 0, both / own.clamp(min=1), lone)
 
 
-def count(predicted: Bool[Tensor, "b *size"], true: Bool[Tensor, "b *size"]) -> Counts:
+def count(predicted: Bool[Tensor, " b *size"], true: Bool[Tensor, " b *size"]) -> Counts:
     """Counts of binary masks, exact (float64) for images of any size."""
     if predicted.shape != true.shape:
         raise UserError(f"prediction {tuple(predicted.shape)} and truth {tuple(true.shape)} differ in shape")
@@ -71,23 +71,23 @@ def count(predicted: Bool[Tensor, "b *size"], true: Bool[Tensor, "b *size"]) -> 
     return Counts(total(p & t), total(p), total(t), p.shape[1])
 
 
-def per_image_dice(probability: Float[Tensor, "b *size"], true: Bool[Tensor, "b *size"]) -> float:
+def per_image_dice(probability: Float[Tensor, " b *size"], true: Bool[Tensor, " b *size"]) -> float:
     """Mean over images of Dice at probability 0.5."""
     return float(count(probability > 0.5, true).dice().mean())
 
 
-def pooled_dice(probability: Float[Tensor, "b *size"], true: Bool[Tensor, "b *size"]) -> float:
+def pooled_dice(probability: Float[Tensor, " b *size"], true: Bool[Tensor, " b *size"]) -> float:
     """Dice of all pixels of all images taken as one image."""
     counts = count((probability > 0.5).flatten()[None], true.flatten()[None])
     return float(counts.dice())
 
 
-def curve_dice(probability: Float[Tensor, "b *size"], true: Bool[Tensor, "b *size"]) -> float:
+def curve_dice(probability: Float[Tensor, " b *size"], true: Bool[Tensor, " b *size"]) -> float:
     """Mean over images and over 256 thresholds, after stretching each probability map to [0, 1]."""
     return float(curve_dice_per_image(probability, true).mean())
 
 
-def curve_dice_per_image(probability: Float[Tensor, "b *size"], true: Bool[Tensor, "b *size"]) -> Float[Tensor, "b"]:
+def curve_dice_per_image(probability: Float[Tensor, " b *size"], true: Bool[Tensor, " b *size"]) -> Float[Tensor, " b"]:
     """Mean Dice over the thresholds k/255, k = 0…255, of each image.
 
     Pixels are sorted into the 257 gaps between thresholds once; sums from above then give the counts at every one.
@@ -118,7 +118,7 @@ CONVENTIONS: dict[str, Callable[[Tensor, Tensor], float]] = {
 
 
 def dice(
-    probability: Float[Tensor, "b *size"], true: Bool[Tensor, "b *size"], *, convention: str = "per_image"
+    probability: Float[Tensor, " b *size"], true: Bool[Tensor, " b *size"], *, convention: str = "per_image"
 ) -> float:
     """Mean Dice under a named convention."""
     if convention not in CONVENTIONS:
@@ -141,7 +141,7 @@ class Bin:
 
 
 def by_lesion_size(
-    score: Shaped[Tensor, "b"], fraction: Shaped[Tensor, "b"], *, edges: tuple[float, ...] = SIZE_EDGES
+    score: Shaped[Tensor, " b"], fraction: Shaped[Tensor, " b"], *, edges: tuple[float, ...] = SIZE_EDGES
 ) -> list[Bin]:
     """Mean score per bin of lesion size; bins without images and images without lesion are left out."""
     bins: list[Bin] = []
@@ -153,7 +153,7 @@ def by_lesion_size(
 
 
 def bootstrap_interval(
-    score: Shaped[Tensor, "b"], *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    score: Shaped[Tensor, " b"], *, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean score over images."""
     if score.numel() < 2:

@@ -79,10 +79,12 @@ def run(config: Config) -> int:
     digest = source_hash(source)
     indices = _part(config, source, digest)
     subsets = subsets_of(source, config.subset)
-    judged = {
-        name: _judged(config, predictor, source, indices, [subsets[i] for i in indices], size)
-        for name, predictor in models.items()
-    }
+    shown: Arrays | None = None
+    judged: dict[str, Judgement] = {}
+    for name, predictor in models.items():
+        judged[name], pairs = _judged(config, predictor, source, indices, [subsets[i] for i in indices], size)
+        shown = shown or pairs
+    assert shown is not None
     manifest = Manifest(
         kind="seg evaluate",
         command=command_line(),
@@ -93,7 +95,7 @@ def run(config: Config) -> int:
         outcome="done",
     )
     result = results(config, judged, size=size, manifest=manifest)
-    _write(config, judged, result, load_arrays(source, size, 3, indices))
+    _write(config, judged, result, shown)
     _tell(config, result)
     return 0
 
@@ -117,19 +119,20 @@ def _part(config: Config, source: Source, digest: str) -> list[int]:
 
 def _judged(
     config: Config, predictor: Predictor, source: Source, indices: list[int], subsets: list[str], size: int
-) -> Judgement:
-    """One model's scores, at `size`, whatever size the model itself was trained at."""
+) -> tuple[Judgement, Arrays]:
+    """One model's scores, at `size`, whatever size the model itself was trained at; and what it saw."""
     own = config.size or predictor.size
-    pairs: Arrays = load_arrays(source, own, predictor.channels, indices)
+    pairs = load_arrays(source, own, predictor.channels, indices)
     probability = predictor.lesion(pairs, batch=config.batch)
     masks = pairs.masks
     if own != size:
         probability = F.interpolate(probability[:, None], (size, size), mode="bilinear", align_corners=False)[:, 0]
         masks = load_arrays(source, size, 1, indices).masks
     threshold = predictor.model.preprocessing.threshold if config.threshold is None else config.threshold
-    return judge(
+    judged = judge(
         probability, masks, names=pairs.names, subsets=subsets, threshold=threshold, tolerance=config.tolerance
     )
+    return judged, pairs
 
 
 def results(config: Config, judged: dict[str, Judgement], *, size: int, manifest: Manifest) -> dict[str, Any]:

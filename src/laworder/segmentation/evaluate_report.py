@@ -99,7 +99,11 @@ def _scores(page: Page, result: dict[str, Any], models: dict[str, Any], labels: 
         [text, *(number(found["dice_conventions"][name]) for found in models.values())]
         for name, text in CONVENTIONS.items()
     ]
-    page.table(["Dice convention", *labels.values()], rows, caption="Three conventions circulate under the name Dice.")
+    page.table(
+        ["Dice convention", *labels.values()],
+        rows,
+        caption="Three conventions circulate under the name Dice. The first two are taken at probability 0.5.",
+    )
 
 
 def _paired(page: Page, found: dict[str, Any], labels: dict[str, str]) -> None:

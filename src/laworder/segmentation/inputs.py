@@ -9,6 +9,7 @@ from pathlib import Path
 
 from laworder.data.sources.images import picture_suffixes, shown
 from laworder.errors import UserError
+from laworder.segmentation.dicoms import group_series, is_dicom
 from laworder.segmentation.pictures import LOSSLESS, Job
 
 TIFF = frozenset({".tif", ".tiff"})
@@ -29,13 +30,16 @@ def find_jobs(source: Path, out: Path) -> tuple[list[Job], int]:
     Results lie in `out` as their files lie in the folder. Hidden files, and `out` itself, are left alone.
     """
     if source.is_file():
+        if is_dicom(source):
+            return list(group_series([source], source.parent, out)), 0
         return [Job(source, out / result_name(source))], 0
     if not source.is_dir():
         raise UserError(f"{shown(source)}: no such file or folder")
     files = list(_files(source, out.resolve()))
+    slices = [path for path in files if is_dicom(path)]
     known = [path for path in files if is_nifti(path) or path.suffix.lower() in picture_suffixes()]
-    if not known:
-        raise UserError(f"{shown(source)}: holds no pictures and no NIfTI volumes ({len(files)} other files)")
+    if not known and not slices:
+        raise UserError(f"{shown(source)}: holds no pictures, no DICOM and no NIfTI volumes ({len(files)} other files)")
     names = [path.relative_to(source).parent / result_name(path) for path in known]
     # `a.jpg` and `a.png` would both become `a.png`: then both keep their whole name in front.
     often = Counter(str(name).lower() for name in names)
@@ -43,7 +47,7 @@ def find_jobs(source: Path, out: Path) -> tuple[list[Job], int]:
         Job(path, out / (name if often[str(name).lower()] == 1 else name.with_name(path.name + name.suffix)))
         for path, name in zip(known, names, strict=True)
     ]
-    return jobs, len(files) - len(known)
+    return [*jobs, *group_series(slices, source, out)], len(files) - len(known) - len(slices)
 
 
 def _files(folder: Path, out: Path) -> Iterable[Path]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from laworder.data.sources.images import shown
 from laworder.errors import UserError
 from laworder.runs.files import WriteError
+from laworder.segmentation.dicoms import Series, predict_series
 from laworder.segmentation.inputs import is_nifti, is_tiff
 from laworder.segmentation.pictures import Job, Options, Outcome, Pictures
 from laworder.segmentation.predictor import Predictor
@@ -28,6 +29,8 @@ class Work:
     options: Options
     volumes: VolumeOptions
     workers: int
+    model: str = ""
+    """What the user called the model; DICOM results state it."""
 
 
 def predict(jobs: Sequence[Job], work: Work) -> Iterator[Outcome]:
@@ -46,20 +49,29 @@ def predict(jobs: Sequence[Job], work: Work) -> Iterator[Outcome]:
     )
     for job, way in alone:
         try:
-            yield way(job)
+            yield way()
         except WriteError:
             raise
         except UserError as error:
             yield _refused(job, error)
 
 
-def _own_way(job: Job, work: Work) -> Callable[[Job], Outcome] | None:
+def _own_way(job: Job, work: Work) -> Callable[[], Outcome] | None:
     """How a file is predicted that is not one picture of ordinary size."""
+    if isinstance(job, Series):
+        return partial(
+            predict_series,
+            job,
+            predictor=work.predictor,
+            options=work.options,
+            intensity=work.volumes.intensity,
+            model=work.model,
+        )
     if is_nifti(job.source):
-        return partial(predict_nifti, predictor=work.predictor, options=work.options, volume=work.volumes)
+        return partial(predict_nifti, job, predictor=work.predictor, options=work.options, volume=work.volumes)
     if is_tiff(job.source) and is_stack_or_large(job.source):
         intensity = work.volumes.intensity
-        return partial(predict_tiff, predictor=work.predictor, options=work.options, intensity=intensity)
+        return partial(predict_tiff, job, predictor=work.predictor, options=work.options, intensity=intensity)
     return None
 
 
@@ -79,5 +91,5 @@ def table(outcomes: Sequence[Outcome], source: Path, out: Path) -> str:
             writer.writerow([file, "", 0, "", "", o.error])
         else:
             mask = shown(o.target.relative_to(out))
-            writer.writerow([file, mask, o.pictures, f"{o.lesion:.6f}", f"{o.highest:.6f}", ""])
+            writer.writerow([file, mask, o.pictures, f"{o.lesion:.6f}", f"{o.highest:.6f}", o.error or ""])
     return text.getvalue()

@@ -25,8 +25,8 @@ from laworder.segmentation.volumes import VolumeOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Predict masks for a picture, a folder of pictures, a NIfTI volume or a multi-page or very large TIFF. A damaged
-    file in a folder is reported and skipped; the exit code is then 1."""
+    """Predict masks for a picture, a folder of pictures, a NIfTI volume, a DICOM series, or a multi-page or very large
+    TIFF. A damaged file in a folder is reported and skipped; the exit code is then 1."""
 
     model: str = option(meaning="run folder, folder of save_pretrained, shipped model or Hub id", positional=True)
     input: Path = option(meaning="file, or folder whose files and subfolders are predicted", positional=True)
@@ -90,10 +90,18 @@ def run(config: Config) -> int:
             bar.update()
             if outcome.error is not None:
                 note(outcome.error)
-    failed = sum(o.error is not None for o in outcomes)
     _record(config, outcomes, predictor)
-    say(f"{len(outcomes) - failed} of {len(outcomes)} files predicted; {failed} could not be read; masks: {config.out}")
-    return 1 if failed else 0
+    return _tell(config, outcomes)
+
+
+def _tell(config: Config, outcomes: list[Outcome]) -> int:
+    unread = sum(o.target is None for o in outcomes)
+    torn = sum(o.target is not None and o.error is not None for o in outcomes)
+    words = f"{len(outcomes) - unread} of {len(outcomes)} predicted; {unread} could not be read"
+    if torn:
+        words += f"; {torn} series without slices that could not be read"
+    say(f"{words}; masks: {config.out}")
+    return 1 if unread or torn else 0
 
 
 def _work(config: Config, predictor: Predictor, intensity: tuple[float, float] | None) -> Work:
@@ -108,7 +116,7 @@ def _work(config: Config, predictor: Predictor, intensity: tuple[float, float] |
         batch=config.batch,
     )
     volumes = VolumeOptions(plane=config.plane, intensity=intensity)
-    return Work(predictor, options, volumes, config.workers or min(os.cpu_count() or 1, 16))
+    return Work(predictor, options, volumes, config.workers or min(os.cpu_count() or 1, 16), config.model)
 
 
 def _record(config: Config, outcomes: list[Outcome], predictor: Predictor) -> None:

@@ -80,8 +80,8 @@ def _splits(config: Config, source: Source, seed: int, areas: Sequence[float] | 
     found = read_splits(file, source.names)
     if (found[0].seed, found[0].by, len(found)) != (seed, config.by, len(made)):
         raise UserError(
-            f"{shown(file)}: was made with seed {found[0].seed}, by {found[0].by}, as {len(found)} splits; these settings "
-            f"ask for seed {seed}, by {config.by}, {len(made)}; remove it, or choose another --out"
+            f"{shown(file)}: was made with seed {found[0].seed}, by {found[0].by}, as {len(found)} splits; these "
+            f"settings ask for seed {seed}, by {config.by}, {len(made)}; remove it, or choose another --out"
         )
     if _names(found) != _names(made):
         raise UserError(f"{shown(file)}: was made with other fractions or strata; remove it, or choose another --out")
