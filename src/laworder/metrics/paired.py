@@ -46,7 +46,7 @@ class Paired:
 
 
 def compare(
-    first: Shaped[Tensor, "n"], second: Shaped[Tensor, "n"], *, resamples: int = 10_000, seed: int = 0
+    first: Shaped[Tensor, " n"], second: Shaped[Tensor, " n"], *, resamples: int = 10_000, seed: int = 0
 ) -> Paired:
     """Compare two scores of the same images in the same order. NaN where a number has no meaning (no difference)."""
     if first.shape != second.shape or first.ndim != 1:
@@ -77,7 +77,7 @@ def compare(
     )
 
 
-def permutation_test(difference: Shaped[Tensor, "n"], *, resamples: int = 10_000, seed: int = 0) -> float:
+def permutation_test(difference: Shaped[Tensor, " n"], *, resamples: int = 10_000, seed: int = 0) -> float:
     """Two-sided p of mean(d) = 0 by flipping signs."""
     d = difference.cpu().double()
     n = len(d)
@@ -96,7 +96,7 @@ def permutation_test(difference: Shaped[Tensor, "n"], *, resamples: int = 10_000
     return (extreme + 1) / (resamples + 1)
 
 
-def _ranks(values: Float[Tensor, "n"]) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+def _ranks(values: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Ranks from 1, ties sharing their mean; and with how many (itself included) each value shares its own."""
     ordered = values.sort().values
     below = torch.searchsorted(ordered, values)
@@ -104,7 +104,7 @@ def _ranks(values: Float[Tensor, "n"]) -> tuple[Float[Tensor, "n"], Float[Tensor
     return (below + up_to + 1).double() / 2, (up_to - below).double()
 
 
-def signed_ranks(difference: Shaped[Tensor, "n"]) -> tuple[float, float]:
+def signed_ranks(difference: Shaped[Tensor, " n"]) -> tuple[float, float]:
     """W₊ and W₋: the rank sums of the positive and of the negative differences; zeros are left out."""
     d = difference.cpu().double()
     d = d[d != 0]
@@ -114,7 +114,7 @@ def signed_ranks(difference: Shaped[Tensor, "n"]) -> tuple[float, float]:
     return float(ranks[d > 0].sum()), float(ranks[d < 0].sum())
 
 
-def wilcoxon_test(difference: Shaped[Tensor, "n"]) -> float:
+def wilcoxon_test(difference: Shaped[Tensor, " n"]) -> float:
     """Two-sided p of Wilcoxon's signed-rank test; 1 where no image differs."""
     d = difference.cpu().double()
     d = d[d != 0]

@@ -1,6 +1,6 @@
 """Do the masks belong to these images, and do they lie the right way round?
 
-A mask's *fit* to an image is the product of two ratios along its border, at 128×128:
+A mask's *fit* to an image is the product of two ratios along its border, at 96×96:
 
     contrast  |mean inside − mean outside| / spread, in bands of 3 pixels on either side, the best channel's
     edge      gradient on the border / gradient in a band of 5 pixels around it
@@ -25,8 +25,8 @@ from torch.nn import functional as F
 
 from laworder.data.audit.duplicates import ORIENTATIONS, turn
 
-SIDE = 128
-SAMPLE = 600
+SIDE = 96
+SAMPLE = 240
 OTHERS = 4
 LEAST = 20
 """Fewer images with a lesion than this are not tested."""
@@ -37,7 +37,7 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class Thumb:
-    """One image and its mask at 128×128, RGB; index: the pair's number in its split."""
+    """One image and its mask at 96×96, RGB; index: the pair's number in its split."""
 
     index: int
     image: UInt8[np.ndarray, "side side 3"]
@@ -138,7 +138,8 @@ def _fit(image: Float32[Tensor, "n 3 side side"], m: Float32[Tensor, "n 1 side s
 
 
 def _grown(m: Tensor, reach: int) -> Tensor:
-    return F.max_pool2d(m, 2 * reach + 1, 1, reach)
+    m = F.max_pool2d(m, (2 * reach + 1, 1), 1, (reach, 0))
+    return F.max_pool2d(m, (1, 2 * reach + 1), 1, (0, reach))
 
 
 def _band(m: Tensor, reach: int) -> Tensor:

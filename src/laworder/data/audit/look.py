@@ -55,7 +55,7 @@ def look_all(
     split: str, source: Source, wanted: Sequence[Grid], *, workers: int | None, progress: bool, seed: int
 ) -> tuple[list[Look], list[str]]:
     """A look at every pair of a source, and one line for each that cannot be read."""
-    sampled = set(np.random.default_rng(seed).permutation(len(source))[: SAMPLE + SAMPLE // 2].tolist())
+    sampled = set(np.random.default_rng(seed).permutation(len(source))[:SAMPLE].tolist())
     looks: list[Look | None] = [None] * len(source)
     wrong: list[list[str]] = [[] for _ in range(len(source))]
 

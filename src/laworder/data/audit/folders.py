@@ -1,0 +1,132 @@
+"""From a folder to splits: which parts it has, and a source for each that puts up with faults.
+
+- A folder with images and masks (in any way that `sources.matching` knows) is one split.
+- Folders below it that each hold an image folder and a mask folder are its splits: `train/images` + `train/masks`,
+  `TestDataset/ETIS/images` + …; so are the same subfolders on both sides: `images/train` + `masks/train`.
+- Prepared data (`laworder data prepare`) is one split, or its pools where none of its pairs is in two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from laworder.data.pairs import Pair, Source
+from laworder.data.prepared import PreparedSource, is_prepared
+from laworder.data.sources.folder import groups_of, read_match, scan
+from laworder.data.sources.images import open_picture, picture_suffixes, shown, upright
+from laworder.data.sources.masks import MaskRule
+from laworder.data.sources.matching import IMAGE_FOLDERS, MASK_FOLDERS, Match, names_of
+from laworder.errors import UserError
+
+PARTS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+
+
+class Opened(NamedTuple):
+    """A split to audit, and what is wrong with its files already."""
+
+    source: Source
+    problems: list[str]
+
+
+class MatchedFiles:
+    """Pairs of files behind the `Source` protocol; a faulty one only shows when it is read."""
+
+    def __init__(self, pairs: Sequence[Match], *, rule: MaskRule, group: str) -> None:
+        self.pairs, self.rule = list(pairs), rule
+        keys = [pair.key for pair in self.pairs]
+        self.names = names_of(keys)
+        self.groups = groups_of(keys, self.names, group)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def read(self, index: int) -> Pair:
+        image, mask = read_match(self.pairs[index], self.rule)
+        return Pair(image=image, mask=mask, name=self.names[index], group=self.groups[index])
+
+
+class MaskFiles:
+    """Masks alone behind the `Source` protocol: images without channels."""
+
+    def __init__(self, folder: Path, *, rule: MaskRule, group: str) -> None:
+        files = sorted(f for f in folder.rglob("*") if f.is_file() and f.suffix.lower() in picture_suffixes())
+        if not files:
+            raise UserError(f"{shown(folder)}: holds no masks in a format that is read here")
+        keys = [f.relative_to(folder).with_suffix("").as_posix() for f in files]
+        self.pairs = [Match(file, file, key) for file, key in zip(files, keys, strict=True)]
+        self.rule, self.names = rule, names_of(keys)
+        self.groups = groups_of(keys, self.names, group)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def read(self, index: int) -> Pair:
+        file = self.pairs[index].mask
+        mask = self.rule.read(file, upright(*open_picture(file)))
+        image = np.zeros((*mask.shape, 0), dtype=np.uint8)
+        return Pair(image=image, mask=mask, name=self.names[index], group=self.groups[index])
+
+
+def open_splits(folder: Path, *, rule: MaskRule, group: str, masks_only: bool = False) -> dict[str, Opened]:
+    """The splits in a folder, by name."""
+    if not folder.is_dir():
+        raise UserError(f"{shown(folder)}: {'not a folder' if folder.exists() else 'no such folder'}")
+    own = folder.resolve().name or "data"
+    if masks_only:
+        return {own: Opened(MaskFiles(folder, rule=rule, group=group), [])}
+    if is_prepared(folder):
+        return _prepared(folder, own)
+    found = {own if part == "." else part: sides for part, sides in split_folders(folder).items()}
+    opened: dict[str, Opened] = {}
+    for name, (images, masks) in (found or {own: (folder, None)}).items():
+        seen = scan(images, masks, decode=False)
+        opened[name] = Opened(MatchedFiles(seen.pairs, rule=rule, group=group), seen.problems)
+    return opened
+
+
+def split_folders(folder: Path) -> dict[str, tuple[Path, Path]]:
+    """Part of the path → its folders of images and of masks; empty where no folder holds one of each."""
+    found: dict[str, tuple[Path, Path]] = {}
+    for here in [folder, *sorted(p for p in folder.rglob("*") if p.is_dir())]:
+        sides = [_only(here, known) for known in (IMAGE_FOLDERS, MASK_FOLDERS)]
+        images, masks = sides
+        if images is None or masks is None:
+            continue
+        parts = sorted(p.name for p in images.iterdir() if p.is_dir() and p.name.lower() in PARTS)
+        if parts and all((masks / part).is_dir() for part in parts):
+            found |= {(here / part).relative_to(folder).as_posix(): (images / part, masks / part) for part in parts}
+        else:
+            found[here.relative_to(folder).as_posix()] = (images, masks)
+    return found
+
+
+def _only(folder: Path, known: frozenset[str]) -> Path | None:
+    """The one subfolder of these names."""
+    there = [p for p in sorted(folder.iterdir()) if p.is_dir() and p.name.lower() in known]
+    return there[0] if len(there) == 1 else None
+
+
+def _prepared(folder: Path, own: str) -> dict[str, Opened]:
+    whole = PreparedSource(folder)
+    listed = [name for names in whole.pools.values() for name in names]
+    if len(whole.pools) > 1 and len(set(listed)) == len(listed):
+        return {pool: Opened(PreparedSource(folder, pool), []) for pool in whole.pools}
+    return {own: Opened(whole, [])}
+
+
+def join(folders: Mapping[str, Mapping[str, Opened]]) -> dict[str, Opened]:
+    """The splits of several folders in one mapping, named after their folder where that is needed to tell them apart."""
+    often: dict[str, int] = {}
+    for splits in folders.values():
+        for name in splits:
+            often[name] = often.get(name, 0) + 1
+    joined: dict[str, Opened] = {}
+    for folder, splits in folders.items():
+        for name, opened in splits.items():
+            key = name if often[name] == 1 else f"{folder}/{name}"
+            joined[key if key not in joined else f"{key} ({len(joined)})"] = opened
+    return joined
