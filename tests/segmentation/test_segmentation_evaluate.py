@@ -138,6 +138,8 @@ def test_the_files_say_what_the_masks_say(bright: Path, tmp_path: Path) -> None:
     assert rows[0]["hd95"] == "nan"
     model = found["model"]
     assert model["hd95_left_out"] == 1
+    assert model["mean"]["hd95"] == pytest.approx(sum(float(row["hd95"]) for row in rows[1:]) / 5, abs=1e-6)
+    assert model["subsets"]["a"]["hd95"] == 0
     assert (model["images"], model["images_with_lesion"]) == (6, 5)
     assert model["subsets"]["a"]["dice"] == pytest.approx(1)
     assert model["subsets"]["b"]["dice"] == pytest.approx((1 + 2 * area / (1024 + area)) / 2)

@@ -73,6 +73,7 @@ def test_windows_cover_everything_and_overlap_enough() -> None:
 def scene(height: int, width: int, *, deep: bool = False) -> np.ndarray:
     image = np.full((height, width), 40, np.uint8)
     image[height // 4 : height // 2, width // 8 : width // 2] = 230
+    image[height - height // 3 :, width - width // 4 :] = 230  # down to the last row and column
     return image.astype(np.uint16) * 257 if deep else image
 
 

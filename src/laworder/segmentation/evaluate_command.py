@@ -79,12 +79,11 @@ def run(config: Config) -> int:
     digest = source_hash(source)
     indices = _part(config, source, digest)
     subsets = subsets_of(source, config.subset)
-    shown: Arrays | None = None
-    judged: dict[str, Judgement] = {}
-    for name, predictor in models.items():
-        judged[name], pairs = _judged(config, predictor, source, indices, [subsets[i] for i in indices], size)
-        shown = shown or pairs
-    assert shown is not None
+    found = {
+        name: _judged(config, predictor, source, indices, [subsets[i] for i in indices], size)
+        for name, predictor in models.items()
+    }
+    judged = {name: judgement for name, (judgement, _) in found.items()}
     manifest = Manifest(
         kind="seg evaluate",
         command=command_line(),
@@ -95,7 +94,7 @@ def run(config: Config) -> int:
         outcome="done",
     )
     result = results(config, judged, size=size, manifest=manifest)
-    _write(config, judged, result, shown)
+    _write(config, judged, result, shown=found["model"][1])
     _tell(config, result)
     return 0
 
@@ -170,7 +169,7 @@ def json_text(value: Any) -> str:
     return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _write(config: Config, judged: dict[str, Judgement], result: dict[str, Any], shown: Arrays) -> None:
+def _write(config: Config, judged: dict[str, Judgement], result: dict[str, Any], *, shown: Arrays) -> None:
     config.out.mkdir(parents=True, exist_ok=True)
     atomic_write(config.out / "images.csv", judged["model"].csv())
     if "against" in judged:

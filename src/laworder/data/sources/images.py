@@ -211,7 +211,7 @@ def flat(picture: Image.Image) -> Image.Image:
     return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
-def deep_to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
+def deep_to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "*shape"]:
     """Deep gray values scaled by their own range; see the module's first lines."""
     finite = np.isfinite(values)
     if not finite.any():
