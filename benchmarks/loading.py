@@ -21,13 +21,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,7 +35,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-import laworder
+from common import manifest
 from laworder.data.augment import Augment
 from laworder.data.cache import PairCache
 from laworder.data.load import source_hash
@@ -133,25 +131,6 @@ def ratios(rates: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def manifest(args: argparse.Namespace, source: PreparedSource) -> dict[str, Any]:
-    packages = ("torch", "numpy", "pillow", "albumentations", "opencv-python-headless")
-    return {
-        "benchmark": "loading",
-        "command": ["python", *sys.argv],
-        "arguments": {key: str(value) for key, value in vars(args).items()},
-        "seed": 0,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "device": f"CPU, {os.cpu_count()} cores, {platform.machine()}",
-        "load_average_at_start": os.getloadavg()[0],
-        "data": {"pairs": len(source), "sha256": source_hash(source)},
-        "versions": {
-            "python": platform.python_version(),
-            "laworder": laworder.__version__,
-            **{name: version(name) for name in packages},
-        },
-    }
-
-
 def opened(args: argparse.Namespace, scratch: Path) -> PreparedSource:
     if args.tiny:
         drawn = PhantomSource(64, size=128)
@@ -180,7 +159,18 @@ def main() -> None:
     torch.set_num_threads(2)
     with tempfile.TemporaryDirectory() as scratch:
         source = opened(args, Path(scratch))
-        told = manifest(args, source)
+        told = manifest(
+            args,
+            device=torch.device("cpu"),
+            seeds=[0],
+            rooms=["data"],
+            data={"pairs": str(len(source)), "sha256": source_hash(source)},
+            settings={
+                "batch": BATCH,
+                "load_average_at_start": os.getloadavg()[0],
+                **{name: version(name) for name in ("pillow", "albumentations", "opencv-python-headless")},
+            },
+        )
         rates = measure(source, args.size, args.rounds)
     found = ratios(rates)
     for name, each in rates.items():

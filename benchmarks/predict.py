@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import shutil
 import subprocess
@@ -29,12 +28,11 @@ import torch
 from PIL import Image
 
 import laworder
+from common import RESULTS, manifest
 from laworder.cli import main as command
 from laworder.data.sources.phantom import PhantomSource
-from laworder.runs.manifest import describe_device, git_state, now, versions
 from laworder.segmentation.predictor import Predictor
 
-ROOT = Path(__file__).resolve().parents[1]
 DRAWN = 100
 
 
@@ -42,7 +40,9 @@ def main() -> None:
     args = arguments()
     with tempfile.TemporaryDirectory() as folder:
         work = large if args.large else throughput
-        result = {"manifest": manifest(args), **work(args, Path(folder))}
+        found = work(args, Path(folder))
+    about = manifest(args, device=torch.device(args.device), seeds=[0], rooms=["segmentation", "order", "segmenters"])
+    result = {"manifest": about, **found}
     args.out.mkdir(parents=True, exist_ok=True)
     name = "predict-large" if args.large else "predict"
     path = args.out / f"{name}-{torch.device(args.device).type}.json"
@@ -62,7 +62,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="CPU threads of the model (default: torch's own choice)")
     parser.add_argument("--seconds", type=float, default=15, help="of the model alone, before and after")
     parser.add_argument("--large", type=int, help="side of a TIFF to predict, in place of the folder")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args()
 
 
@@ -147,17 +147,6 @@ def large(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         assert file.pages[0].shape == (side, side)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return {"side": side, "seconds": seconds, "peak_mb": peak, "decoded_mb": side * side * 3 / 2**20}
-
-
-def manifest(args: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "date": now(),
-        "command": " ".join(["python", "benchmarks/predict.py", *sys.argv[1:]]),
-        "config": {key: value for key, value in vars(args).items() if key != "out"},
-        "device": {**describe_device(args.device), "cores": os.cpu_count()},
-        "versions": versions(),
-        "git": git_state(),
-    }
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from PIL import Image
 from laworder.cli import main
 from laworder.config import build
 from laworder.data.sources.phantom import PhantomSource
+from laworder.data.split_files import write_splits
+from laworder.data.splits import make_folds
 from laworder.errors import UserError
 from laworder.runs import Checkpoints, read_manifest, read_metrics
 from laworder.segmentation.settings import TrainConfig
@@ -115,6 +117,16 @@ def test_several_classes_and_a_folder_of_images(tmp_path: Path) -> None:
     trained = train(settings(data=str(tmp_path), out=tmp_path / "run", classes=2, epochs=1))
     assert trained.model.classes == 2
     assert trained.validation.probability.min() >= 0
+
+
+def test_a_split_file_decides_who_is_held_out(tmp_path: Path) -> None:
+    source = PhantomSource(12, size=32, modality="colon", distractor=0.3)
+    folds = make_folds(source.names, source.groups, folds=3, seed=4)
+    write_splits(tmp_path / "split.json", folds)
+    trained = train(settings(out=tmp_path / "run", split=tmp_path / "split.json", fold=1, epochs=1))
+    assert sorted(trained.validation.names) == sorted(folds[1].val)
+    with pytest.raises(UserError, match="holds 3 splits, numbered from 0, and no 3"):
+        train(settings(out=tmp_path / "other", split=tmp_path / "split.json", fold=3))
 
 
 @pytest.mark.parametrize(

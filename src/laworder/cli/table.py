@@ -38,6 +38,12 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "data prepare", "Data", "a download or a folder, read once into one layout", "laworder.data.commands.prepare"
     ),
+    Command(
+        "data audit",
+        "Data",
+        "what would ruin a study: leaks, odd masks, lesions that vanish",
+        "laworder.data.commands.audit",
+    ),
     Command("data split", "Data", "who trains and who is held out, written down", "laworder.data.commands.split"),
     Command("seg train", "Segment", "train a segmenter on a folder of images and masks", "laworder.segmentation.train"),
     Command(

@@ -1,7 +1,8 @@
 """A segmenter as a folder: `config.json`, `model.safetensors` and a model card, on disk or on the Hugging Face Hub.
 
 The configuration holds everything that the weights do not: the model's name and every setting, the preprocessing it
-was trained with, and what its maker says about it. Weights are safetensors only; a pickle is never opened.
+was trained with, and what its maker says about it. Weights are safetensors only: no file is
+opened that could run code.
 """
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Version of the layout of config.json. A reader knows its own and all before it."""
 
-CONFIG, WEIGHTS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
+CONFIG, WEIGHTS, UNSAFE = "config.json", "model.safetensors", "pytorch_model.bin"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 INITIAL_ONLY = {"backbone_weights"}
 """Settings that only choose where training started: the saved weights replace them."""
@@ -178,19 +179,17 @@ def checked_config(config: dict[str, Any] | None, source: str) -> dict[str, Any]
 def fetch(source: str, name: str, download: dict[str, Any]) -> Path:
     """A file of a local folder, or of a repository on the Hub."""
     if Path(source).is_file():
-        raise UserError(
-            f"{source} is a file; give the folder that save_pretrained wrote (safetensors only, no pickles)"
-        )
+        raise UserError(f"{source} is a file; give the folder that save_pretrained wrote (safetensors only)")
     if Path(source).is_dir():
         if (Path(source) / name).is_file():
             return Path(source) / name
-        pickles = sorted(path.name for path in Path(source).glob("*.bin"))
-        found = f"; {pickles[0]} is a pickle, which can run any code and is never opened" if pickles else ""
+        unsafe = sorted(path.name for path in Path(source).glob("*.bin"))
+        found = f"; {unsafe[0]} can run any code when it is read, and is never opened" if unsafe else ""
         raise UserError(f"{source} has no {name}{found}: save the model with save_pretrained")
     try:
         return Path(hf_hub_download(repo_id=source, filename=name, **download))
     except EntryNotFoundError as error:
-        raise UserError(f"{source} on the Hub has no {name} (pickles are never opened)") from error
+        raise UserError(f"{source} on the Hub has no {name} (files that can run code are never opened)") from error
 
 
 def filled(model: Model, source: str, config: dict[str, Any], map_location: str, download: dict[str, Any]) -> Model:

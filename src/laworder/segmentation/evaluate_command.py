@@ -15,7 +15,6 @@ from laworder.console import note, say
 from laworder.data.load import Arrays, load_arrays, source_hash
 from laworder.data.opening import Phantom, open_source
 from laworder.data.pairs import Source
-from laworder.data.splits import split_source
 from laworder.errors import UserError
 from laworder.metrics.paired import compare
 from laworder.metrics.surface import TOLERANCE
@@ -24,6 +23,7 @@ from laworder.runs.manifest import command_line, describe_device, jsonable
 from laworder.segmentation.evaluate_report import evaluation_page
 from laworder.segmentation.judge import MEASURES, Judgement, judge, subsets_of
 from laworder.segmentation.loading import MANIFEST, load_segmenter, run_settings
+from laworder.segmentation.parts import parts_of
 from laworder.segmentation.predictor import Predictor
 from laworder.segmentation.train import pick_device
 
@@ -109,7 +109,7 @@ def _part(config: Config, source: Source, digest: str) -> list[int]:
         trained = run_settings(folder)
         if read_manifest(folder).data.get("pairs") != digest:
             raise UserError(f"part: {config.data} does not hold the pairs that {config.model} was trained on; use all")
-        parts = split_source(source, val=trained.held_out, seed=trained.seed, by=trained.split_by)
+        parts = parts_of(trained, source)
         return list(parts.indices("val", source.names))
     if is_run and read_manifest(folder).data.get("pairs") == digest:
         note(f"mind: {config.model} was trained on most of these pairs; --part held-out judges the others")

@@ -57,6 +57,8 @@ class TrainConfig:
     batch: int = option(16, "images a step", minimum=1)
     held_out: float = option(0.1, "share of the pairs that is kept for validation", above=0, maximum=0.9)
     split_by: Literal["group", "image"] = option("group", "what must not cross the split; the paper splits by image")
+    split: Path | None = option(None, "split file of `laworder data split`; held_out and split_by then say nothing")
+    fold: int = option(0, "which split of the file, where it holds several", minimum=0)
     validate_every: int = option(1, "epochs between validations", minimum=1)
     device: str = option("auto", "cpu, cuda, cuda:1 … or auto")
     precision: Literal["fp32", "bf16"] = option("fp32", "arithmetic of the network; weights stay fp32")

@@ -12,11 +12,12 @@ from laworder.config import to_dict
 from laworder.console import note, say
 from laworder.data.load import Arrays, load_arrays, source_hash
 from laworder.data.opening import PHANTOM, open_source
-from laworder.data.splits import split_source
+from laworder.data.split_files import names_hash
 from laworder.errors import UserError, nearest
 from laworder.order.base import Segmenter
 from laworder.runs import Batches, Plan, Run, atomic_write, cosine, generator, train_loop
 from laworder.segmentation.evaluate import Evaluation, evaluate
+from laworder.segmentation.parts import parts_of
 from laworder.segmentation.report import write_report
 from laworder.segmentation.settings import TrainConfig
 from laworder.segmentation.task import SegmentTask
@@ -52,9 +53,11 @@ class _Positions(Dataset[int]):
 def plan(config: TrainConfig) -> list[str]:
     """What `run` would do, in words."""
     source = f"{config.phantom.count} drawn pairs" if config.data == PHANTOM else f"the pairs in {config.data}"
-    share = f"{config.held_out:.0%}"
+    rule = f"hold out {config.held_out:.0%} by {config.split_by} (seed {config.seed})"
+    if config.split is not None:
+        rule = f"split them as fold {config.fold} of {config.split} says"
     return [
-        f"read {source} at {config.size}×{config.size}, hold out {share} by {config.split_by} (seed {config.seed})",
+        f"read {source} at {config.size}×{config.size}, {rule}",
         f"train {config.model} for {config.epochs} epochs of batches of {config.batch} on {pick_device(config.device)}",
         f"validate every {config.validate_every} epochs, keep the best weights by Dice",
         f"write weights, metrics, per-image scores and report.html to {config.out}",
@@ -77,14 +80,14 @@ def train(config: TrainConfig) -> Trained:
         raise UserError(f"unknown model {config.model!r}{nearest(config.model, list_models())}")
     device = pick_device(config.device)
     source = open_source(config.data, masks=config.masks, size=config.size, phantom=config.phantom)
-    parts = split_source(source, val=config.held_out, seed=config.seed, by=config.split_by)
+    parts = parts_of(config, source)
     digest = source_hash(source)
     with Run(
         config.out,
         config=to_dict(config),
         kind=KIND,
         seeds={"seed": config.seed},
-        data={"pairs": digest},
+        data={"pairs": digest, "train": names_hash(parts.train), "held_out": names_hash(parts.val)},
         device=device,
         may_change=MAY_CHANGE,
     ) as current:

@@ -11,6 +11,7 @@ from PIL import Image
 from laworder.data.prepare import prepare
 from laworder.data.prepared import PreparedSource
 from laworder.data.sources.polyps import polyps
+from laworder.data.sources.videos import video_starts
 from laworder.errors import UserError
 
 PRANET = {
@@ -92,6 +93,36 @@ def test_a_table_of_sequences_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "metadata.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match=r"metadata.csv: not a table with whole frame_id"):
         polyps(tmp_path)
+
+
+def test_frames_in_a_row_that_look_alike_are_one_group(tmp_path: Path) -> None:
+    """Three videos of four drifting frames; the stills of Kvasir-SEG beside them stay apart, alike or not."""
+    rng = np.random.default_rng(0)
+    scenes = [rng.integers(0, 256, (6, 6, 3), dtype=np.uint8) for _ in range(3)]
+    for folder in ("image", "masks"):
+        (tmp_path / "from" / "TrainDataset" / folder).mkdir(parents=True)
+    for number in range(12):
+        frame = np.asarray(Image.fromarray(scenes[number // 4]).resize((60, 60), Image.Resampling.BICUBIC))
+        frame = np.clip(np.roll(frame, number % 4, axis=1) + rng.integers(0, 9, frame.shape), 0, 255).astype(np.uint8)
+        for stem in (str(number + 1), f"cju{number:02d}"):
+            Image.fromarray(frame ^ (stem[0] == "c")).save(tmp_path / f"from/TrainDataset/image/{stem}.png")
+            Image.fromarray(np.eye(60, dtype=np.uint8) * 255).save(tmp_path / f"from/TrainDataset/masks/{stem}.png")
+    prepare(polyps(tmp_path / "from"), tmp_path / "to", progress=False)
+    prepared = PreparedSource(tmp_path / "to")
+    group = dict(zip(prepared.names, prepared.groups, strict=True))
+    assert [group[f"train-{n}"] for n in range(1, 13)] == [f"train-{first}" for first in (1, 5, 9) for _ in range(4)]
+    assert [group[f"train-cju{n:02d}"] for n in range(12)] == [f"train-cju{n:02d}" for n in range(12)]
+
+
+@pytest.mark.real_data
+def test_videos_are_found_in_real_frames(shared_data: Path) -> None:
+    """CVC-ClinicDB's first sequences begin at frames 1, 26, 51, 68 …: the cuts that can be seen are found."""
+    folder = shared_data / "polyps" / "TrainDataset" / "image"
+    numbers = sorted(int(file.stem) for file in folder.glob("*.jpg") if file.stem.isdigit() and int(file.stem) < 76)
+    starts = video_starts([folder / f"{number}.jpg" for number in numbers])
+    found = {number for number, first in zip(numbers, starts, strict=True) if first}
+    assert {1, 26, 51, 68} <= found
+    assert len(found) <= 8
 
 
 def test_missing_partners_are_all_named(tmp_path: Path) -> None:

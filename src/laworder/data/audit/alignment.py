@@ -132,7 +132,9 @@ def _fit(image: Float32[Tensor, "n 3 side side"], m: Float32[Tensor, "n 1 side s
     contrast = ((inside - outside).abs() / (spread.clamp(min=0) + 1e-4).sqrt()).amax(dim=1)
     across = F.pad(image, (1, 1, 0, 0), mode="replicate").diff(dim=3)
     down = F.pad(image, (0, 0, 1, 1), mode="replicate").diff(dim=2)
-    steep = ((across[..., 1:] + across[..., :-1]) ** 2 + (down[..., 1:, :] + down[..., :-1, :]) ** 2).sum(1, True).sqrt()
+    steep = (
+        ((across[..., 1:] + across[..., :-1]) ** 2 + (down[..., 1:, :] + down[..., :-1, :]) ** 2).sum(1, True).sqrt()
+    )
     edge = _mean(steep, _band(m, 1)) / (_mean(steep, _band(m, 5)) + 1e-3)
     return contrast * edge[:, 0]
 

@@ -68,7 +68,9 @@ def _masks(split: SplitAudit) -> Iterator[Finding]:
     if specks := those(lambda one: one.mask.specks > 0):
         count = sum(one.mask.specks for one in specks)
         yield Finding(
-            "warning", "mask", f"{split.name}: {count} specks of under 10 pixels in {len(specks)} masks: {named(specks)}"
+            "warning",
+            "mask",
+            f"{split.name}: {count} specks of under 10 pixels in {len(specks)} masks: {named(specks)}",
         )
     if soft := those(lambda one: one.mask.file is not None and one.mask.file.partial > _PARTIAL):
         yield Finding("warning", "mask", f"{split.name}: {len(soft)} masks with wide soft edges: {named(soft)}")
@@ -104,12 +106,12 @@ def _survival(split: SplitAudit) -> Iterator[Finding]:
     for summary in split.weights:
         if summary.resize == "nearest" and summary.lost > 0:
             severity: Severity = "warning" if summary.lost > _MANY_LOST else "note"
-            text = f"{100 * summary.lost:.1f} % of the masks with a lesion are empty on latents of {summary.side}²"
+            text = f"{summary.lost_masks} masks with a lesion are empty on latents of {summary.side}²"
             yield Finding(severity, "survival", f'{split.name}: {text} (LAW\'s resize="any" keeps them)')
 
 
 def _leaks(audit: Audit) -> Iterator[Finding]:
-    for kind, severity in (("identical", "error"), ("copy", "error"), ("near", "warning"), ("mirrored", "warning")):
+    for kind, severity in (("identical", "error"), ("copy", "error"), ("near", "warning"), ("mirrored", "error")):
         for (a, b), links in across(audit, kind).items():
             ends = ({i for i, _ in links}, {j for _, j in links})
             counts = f"{len(ends[0])} images of {a} and {len(ends[1])} of {b}"
@@ -135,7 +137,9 @@ def _repeats(audit: Audit) -> Iterator[Finding]:
             yield Finding("warning", "duplicates", f"{split.name}: {text}")
     labels = conflicts(audit)
     if labels:
-        first = ", ".join(f"{audit.looks[a].name} and {audit.looks[b].name} (IoU {iou:.2f})" for a, b, iou in labels[:3])
+        first = ", ".join(
+            f"{audit.looks[a].name} and {audit.looks[b].name} (IoU {iou:.2f})" for a, b, iou in labels[:3]
+        )
         yield Finding("warning", "duplicates", f"{len(labels)} pairs of the same image have different masks: {first}")
 
 

@@ -89,7 +89,10 @@ def open_splits(folder: Path, *, rule: MaskRule, group: str, masks_only: bool = 
 
 
 def split_folders(folder: Path) -> dict[str, tuple[Path, Path]]:
-    """Part of the path → its folders of images and of masks; empty where no folder holds one of each."""
+    """Split → its folders of images and of masks; empty where no folder holds one of each.
+
+    A split is named by the last part of its path where that tells all of them apart, else by the path.
+    """
     found: dict[str, tuple[Path, Path]] = {}
     for here in [folder, *sorted(p for p in folder.rglob("*") if p.is_dir())]:
         sides = [_only(here, known) for known in (IMAGE_FOLDERS, MASK_FOLDERS)]
@@ -101,7 +104,14 @@ def split_folders(folder: Path) -> dict[str, tuple[Path, Path]]:
             found |= {(here / part).relative_to(folder).as_posix(): (images / part, masks / part) for part in parts}
         else:
             found[here.relative_to(folder).as_posix()] = (images, masks)
-    return found
+    found = dict(sorted(found.items(), key=lambda item: (_rank(Path(item[0]).name.lower()), item[0])))
+    short = [Path(part).name for part in found]
+    return dict(zip(short, found.values(), strict=True)) if "" not in short and len(set(short)) == len(short) else found
+
+
+def _rank(name: str) -> int:
+    """Training first, then validation, then test."""
+    return next((k for k, part in enumerate(("train", "val")) if name.startswith(part)), 2)
 
 
 def _only(folder: Path, known: frozenset[str]) -> Path | None:
@@ -119,7 +129,7 @@ def _prepared(folder: Path, own: str) -> dict[str, Opened]:
 
 
 def join(folders: Mapping[str, Mapping[str, Opened]]) -> dict[str, Opened]:
-    """The splits of several folders in one mapping, named after their folder where that is needed to tell them apart."""
+    """The splits of several folders in one mapping, with their folder's name where theirs is not enough."""
     often: dict[str, int] = {}
     for splits in folders.values():
         for name in splits:

@@ -45,7 +45,7 @@ def links_of(audit: Audit, kind: str) -> Iterator[tuple[int, int]]:
 
 
 def crossing_groups(audit: Audit) -> dict[tuple[str, str], list[str]]:
-    """(split, other split) → groups that are in both. Groups that merely repeat the name say nothing and are left out."""
+    """(split, other split) → groups that are in both. Groups that repeat the name say nothing and are left out."""
     groups = [{one.group for one in split.looks if one.group != one.name} for split in audit.splits]
     found: dict[tuple[str, str], list[str]] = {}
     for k, split in enumerate(audit.splits):
@@ -56,8 +56,28 @@ def crossing_groups(audit: Audit) -> dict[tuple[str, str], list[str]]:
 
 
 def conflicts(audit: Audit) -> list[tuple[int, int, float]]:
-    """Pairs of one image (identical or copies) whose masks overlap by less than `AGREE`, the worst first."""
-    pairs = [(m[0], other) for m in audit.duplicates.identical for other in m[1:]]
-    pairs += [(twin.a, twin.b) for twin in audit.duplicates.of_kind("copy")]
-    scored = [(a, b, overlap(audit.looks[a], audit.looks[b])) for a, b in pairs]
+    """Pairs of one image (identical, copies, mirrored copies) whose masks overlap by less than `AGREE`, the worst first."""
+    pairs = [(m[0], other, "upright") for m in audit.duplicates.identical for other in m[1:]]
+    pairs += [(t.a, t.b, t.orientation) for t in audit.duplicates.twins if t.kind in ("copy", "mirrored")]
+    scored = [(a, b, overlap(audit.looks[a], audit.looks[b], turned)) for a, b, turned in pairs]
     return sorted((pair for pair in scored if pair[2] < AGREE), key=lambda pair: pair[2])
+
+
+KINDS_OF_PAIRS = ("identical", "copy", "near", "mirrored")
+
+
+def picked_pairs(audit: Audit, kind: str, most: int) -> tuple[list[tuple[int, int]], int]:
+    """Pairs to look at, those across splits first, no image twice while there are others; and how many there are."""
+    crossing = [pair for pairs in across(audit, kind).values() for pair in pairs]
+    known = set(crossing)
+    links = [
+        *crossing,
+        *(pair for pair in links_of(audit, kind) if tuple(sorted(pair)) not in known and pair not in known),
+    ]
+    chosen: list[tuple[int, int]] = []
+    seen: set[int] = set()
+    for a, b in links:
+        if len(chosen) < most and a not in seen and b not in seen:
+            chosen.append((a, b))
+            seen |= {a, b}
+    return chosen, len(links)

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from jaxtyping import UInt8
 
 from laworder.data.audit.alignment import SAMPLE, Thumb, thumb
 from laworder.data.audit.components import label
+from laworder.data.audit.duplicates import turn
 from laworder.data.audit.fingerprints import Fingerprint, fingerprint
 from laworder.data.audit.masks import SPECK, MaskFacts, mask_facts
 from laworder.data.audit.survival import Fates, Grid, fates, nearest
@@ -94,7 +96,9 @@ def _mask_file(source: Source, index: int) -> Path | None:
     return source.pairs[index].mask if isinstance(source, FromFiles) else None
 
 
-def overlap(a: Look, b: Look) -> float:
-    """Intersection over union of two masks at 64×64; 1 where both are empty."""
-    both, either = (int(np.bitwise_count(f(a.shape, b.shape)).sum()) for f in (np.bitwise_and, np.bitwise_or))
-    return both / either if either else 1.0
+def overlap(a: Look, b: Look, orientation: str = "upright") -> float:
+    """Intersection over union of two masks at 64×64, the first one turned; 1 where both are empty."""
+    first, second = (torch.from_numpy(np.unpackbits(one.shape).reshape(_SHAPE, _SHAPE)) > 0 for one in (a, b))
+    first = turn(first, orientation)
+    either = int((first | second).sum())
+    return int((first & second).sum()) / either if either else 1.0

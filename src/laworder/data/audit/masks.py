@@ -71,9 +71,7 @@ def mask_facts(
 def mask_file(path: Path) -> MaskFile:
     """The gray values (of colours: the brightest channel) that a mask's file holds, before any rule."""
     picture, _ = open_picture(path)
-    if is_deep(picture):
-        values = np.asarray(picture, dtype=np.float64)
-    elif picture.mode == "P":
+    if is_deep(picture) or picture.mode == "P":
         values = np.asarray(picture, dtype=np.float64)
     else:
         pixels = np.asarray(flat(picture))

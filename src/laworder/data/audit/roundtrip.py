@@ -8,6 +8,7 @@ hardly differed from their surroundings to begin with (under 8 of 255) are count
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,7 +75,9 @@ def fading(
     """Put the chosen pairs of a source through an autoencoder."""
     psnrs: list[float] = []
     lesions: list[tuple[int, Lesion]] = []
-    for start in tqdm(range(0, len(chosen), _BATCH), desc="round trip", disable=None if progress else True, leave=False):
+    for start in tqdm(
+        range(0, len(chosen), _BATCH), desc="round trip", disable=None if progress else True, leave=False
+    ):
         part = chosen[start : start + _BATCH]
         pairs = [resize_pair(source.read(i), size, 3) for i in part]
         images = torch.stack([_signed(image) for image, _ in pairs])
@@ -122,7 +125,7 @@ def _signed(image: UInt8[np.ndarray, "h w 3"]) -> Float32[Tensor, "3 h w"]:
 
 def _bins(lesions: Sequence[tuple[int, Lesion]]) -> list[FadeBin]:
     bins: list[FadeBin] = []
-    for low, high in [*zip(SIZE_EDGES[:-1], SIZE_EDGES[1:], strict=True), (0.0, 1.0)]:
+    for low, high in [*itertools.pairwise(SIZE_EDGES), (0.0, 1.0)]:
         here = [one for _, one in lesions if low < one.area <= high]
         kept: Float64[np.ndarray, " n"] = np.array([one.kept for one in here if one.before >= VISIBLE])
         if len(here):

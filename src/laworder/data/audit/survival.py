@@ -12,6 +12,7 @@ A lesion's *kept* share is its area afterwards over its area before, both as sha
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -103,8 +104,10 @@ def half_covered(labels: Int32[np.ndarray, "h w"], lesion: int, side: int) -> in
 
 
 def _binned(x: Float64[np.ndarray, "h w"], start: int, length: int, side: int) -> Float64[np.ndarray, "cells w"]:
-    """The mean over each cell along the first axis, pixels cut by a cell's edge in part; x lies at `start` on an axis of
-    `length` pixels, is 0 beyond, and only the cells that it reaches are returned."""
+    """The mean over each cell along the first axis, pixels that a cell's edge cuts in part.
+
+    x lies at `start` on an axis of `length` pixels and is 0 beyond; only the cells that it reaches are returned.
+    """
     first, last = start * side // length, -(-(start + len(x)) * side // length)
     edges = np.clip(np.arange(first, last + 1) * (length / side) - start, 0, len(x))
     sums = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, axis=0), np.zeros((1, x.shape[1]))])
@@ -135,7 +138,7 @@ def by_size(found: Sequence[Fates]) -> list[SizeBin]:
     if not found:
         return []
     area, kept = np.concatenate([f.area for f in found]), np.concatenate([f.kept for f in found])
-    bins = [*zip(SIZE_EDGES[:-1], SIZE_EDGES[1:], strict=True), (0.0, 1.0)]
+    bins = [*itertools.pairwise(SIZE_EDGES), (0.0, 1.0)]
     lines: list[SizeBin] = []
     for low, high in bins:
         here = kept[(area > low) & (area <= high)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from laworder.data.audit.duplicates import groups
@@ -43,7 +43,19 @@ def tables(audit: Audit) -> Iterator[Table]:
 
 
 def mask_table(audit: Audit) -> Table:
-    head = ["split", "pairs", "unread", "lesions", "median area", "empty", "full", "at border", "specks", "soft", "values"]
+    head = [
+        "split",
+        "pairs",
+        "unread",
+        "lesions",
+        "median area",
+        "empty",
+        "full",
+        "at border",
+        "specks",
+        "soft",
+        "values",
+    ]
     rows: list[list[str | int]] = []
     for split in audit.splits:
         masks = [one.mask for one in split.looks]
@@ -107,10 +119,21 @@ def pairing_table(audit: Audit) -> Table:
     for split in audit.splits:
         test = split.alignment
         if test is not None and test.turned:
-            best = max(test.turned, key=lambda name: test.turned[name][0])
-            rows.append([split.name, test.tested, percent(test.own, 0), f"{test.sure:.0f}", best, percent(test.turned[best][0], 0)])
+            best, (ahead, _) = max(test.turned.items(), key=lambda turned: turned[1][0])
+            rows.append(
+                [
+                    split.name,
+                    test.tested,
+                    percent(test.own, 0),
+                    f"{test.sure:.0f}",
+                    best,
+                    percent(ahead, 0),
+                ]
+            )
     head = ["split", "tested", "own mask fits better", "standard errors over 50 %", "best turn", "turned fits better"]
-    caption = "Do masks and images belong together? An image's own mask against other images', and against itself turned."
+    caption = (
+        "Do masks and images belong together? An image's own mask against other images', and against itself turned."
+    )
     return Table("Pairing", head, rows, caption)
 
 
@@ -121,11 +144,11 @@ def survival_table(audit: Audit, split: SplitAudit) -> Table:
     for line in split.survival:
         row: list[str | int] = [line.name, line.lesions]
         for g in range(len(audit.grids)):
-            row += [f"{percent(line.vanished[g, k])} / {percent(line.shrunk[g, k])}" for k in (0, 1)]
+            row += [f"{100 * line.vanished[g, k]:.1f} / {100 * line.shrunk[g, k]:.1f}" for k in (0, 1)]
         rows.append(row)
     caption = (
-        f"Will this lesion survive? {split.name}: share of lesions that vanish / that lose more than 20 % of their area "
-        "(vanished ones included), by their share of the picture. Latents come from the resized mask."
+        f"Will this lesion survive? {split.name}: percent of lesions that vanish / that lose more than 20 % of their "
+        "area (vanished ones included), by their share of the picture. Latents come from the resized mask."
     )
     return Table(f"Survival, {split.name}", head, rows, caption)
 
@@ -140,27 +163,47 @@ def weight_table(audit: Audit) -> Table:
             shares = [percent(w.blank), percent(w.lost), percent(w.saturated, 0), f"{w.mean_weight.mean():.2f}"]
             rows.append([split.name, f"{w.side}²", w.resize, middle, *shares])
     caption = (
-        "What LAW will do with these masks before it has learnt anything. r: the lesion's share of the latents; lost: of "
-        "the masks with a lesion, those that are empty there; saturated: lesion cells at the upper clamp; the weight is "
-        "the mean after the clamp."
+        "What LAW will do with these masks before it has learnt anything. r: the lesion's share of the latents; lost: "
+        "of the masks with a lesion, those that are empty there; saturated: lesion cells at the upper clamp; the "
+        "weight is the mean after the clamp."
     )
     return Table("LAW", head, rows, caption)
 
 
 def fading_table(audit: Audit) -> Table:
-    head = ["split, lesion area", "lesions", "faint", "median contrast kept", "faded", "gone", "PSNR inside", "whole images"]
+    head = [
+        "split, lesion area",
+        "lesions",
+        "faint",
+        "median contrast kept",
+        "faded",
+        "gone",
+        "PSNR inside",
+        "whole images",
+    ]
     rows: list[list[str | int]] = []
     for split in audit.splits:
         seen = split.fading
         for line in seen.bins if seen is not None else []:
             assert seen is not None
-            shares = ["–" if math.isnan(line.contrast) else f"{line.contrast:.2f}", percent(line.faded), percent(line.gone)]
+            shares = [
+                "–" if math.isnan(line.contrast) else f"{line.contrast:.2f}",
+                percent(line.faded),
+                percent(line.gone),
+            ]
             rows.append(
-                [f"{split.name}, {line.name}", line.lesions, line.faint, *shares, f"{line.psnr:.1f} dB", f"{seen.psnr:.1f} dB"]
+                [
+                    f"{split.name}, {line.name}",
+                    line.lesions,
+                    line.faint,
+                    *shares,
+                    f"{line.psnr:.1f} dB",
+                    f"{seen.psnr:.1f} dB",
+                ]
             )
     caption = (
-        "Through the autoencoder and back. Faded lesions keep less than 0.8 of their contrast, gone ones less than 0.2; "
-        "faint ones had hardly any to begin with."
+        "Through the autoencoder and back. Faded lesions keep less than 0.8 of their contrast, gone ones less than "
+        "0.2; faint ones had hardly any to begin with."
     )
     return Table("Autoencoder", head, rows, caption)
 
@@ -170,7 +213,9 @@ def as_text(table: Table) -> str:
     cells = [[str(c) for c in row] for row in table.rows]
     heads = [_wrapped(name, max([len(r[i]) for r in cells] or [0])) for i, name in enumerate(table.head)]
     tall = max(map(len, heads))
-    lines = [[column[k - tall + len(column)] if k >= tall - len(column) else "" for column in heads] for k in range(tall)]
+    lines = [
+        [column[k - tall + len(column)] if k >= tall - len(column) else "" for column in heads] for k in range(tall)
+    ]
     widths = [max(len(line[i]) for line in [*lines, *cells]) for i in range(len(table.head))]
     text = [
         "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]).rstrip()
@@ -233,7 +278,9 @@ def _split(split: SplitAudit) -> dict[str, Any]:
     return {
         "pairs": len(split.looks),
         "problems": split.problems[:_LISTED],
-        "pairing": None if test is None else {"tested": test.tested, "own": test.own, "sure": test.sure, "turned": test.turned},
+        "pairing": None
+        if test is None
+        else {"tested": test.tested, "own": test.own, "sure": test.sure, "turned": test.turned},
         "survival": [
             {"area": b.name, "lesions": b.lesions, "vanished": b.vanished.tolist(), "shrunk": b.shrunk.tolist()}
             for b in split.survival

@@ -7,6 +7,7 @@ at w_max: δ has no say there, and the mean weight is no longer 1. An empty or f
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,12 +29,13 @@ class WeightSummary:
     ratio:       r of every mask
     mean_weight: mean of w after the clamp, of every mask
     blank:       share of masks that are empty or full there, so that LAW weighs them evenly
-    lost:        of the masks that hold a lesion, the share that is empty there
+    lost:        of the masks that hold a lesion, the share that is empty there; lost_masks: their number
     saturated:   share of all lesion cells that sit at w_max
     """
 
     side: int
     resize: str
+    lost_masks: int
     ratio: Float64[np.ndarray, " n"]
     mean_weight: Float32[np.ndarray, " n"]
     blank: float
@@ -43,7 +45,7 @@ class WeightSummary:
     def histogram(self) -> list[float]:
         """Share of the masks in each bin of r, after the share with r = 0."""
         counts = [float((self.ratio == 0).mean())]
-        pairs = zip(R_EDGES[:-1], R_EDGES[1:], strict=True)
+        pairs = itertools.pairwise(R_EDGES)
         return counts + [float(((self.ratio > a) & (self.ratio <= b)).mean()) for a, b in pairs]
 
 
@@ -75,6 +77,7 @@ def summarise(
     return WeightSummary(
         side=side,
         resize=resize,
+        lost_masks=int(((cells == 0) & ~empty).sum()),
         ratio=cells / (side * side),
         mean_weight=mean,
         blank=float(blank.mean()),

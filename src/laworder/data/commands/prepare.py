@@ -21,6 +21,7 @@ from laworder.data.sources.phantom import PhantomSource
 from laworder.data.sources.polyps import polyps
 from laworder.data.sources.raw import Raw, from_source
 from laworder.errors import UserError
+from laworder.runs import Lock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,8 @@ def _origin(config: Config, to: Path) -> Path:
     if not is_archive(origin):
         raise UserError(f"{shown(origin)}: neither a folder nor an archive that can be read ({', '.join(SUFFIXES)})")
     claim(to)
-    return unpack(origin, to / SCRATCH)
+    with Lock(to):
+        return unpack(origin, to / SCRATCH)
 
 
 def _drawn(drawn: Drawn) -> Raw:

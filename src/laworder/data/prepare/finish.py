@@ -8,8 +8,9 @@ from typing import Any
 from laworder.data.sources.raw import Record
 
 
-def identical_share_groups(records: Sequence[Record]) -> list[Record]:
-    """Pairs whose images are identical get one group, named after the first of them; so do their groups' others.
+def identical_share_groups(records: Sequence[Record]) -> None:
+    """Pairs whose images are identical get one group, named after the first of them; so do
+    their groups' others. In place.
 
     A split by group then cannot put the same picture on both sides.
     """
@@ -26,7 +27,8 @@ def identical_share_groups(records: Sequence[Record]) -> list[Record]:
         mine, other = root(record["group"]), root(first.setdefault(record["image_sha256"], record["group"]))
         # The earlier group gives the name.
         parent[mine] = other
-    return [{**record, "group": root(record["group"])} for record in records]
+    for record in records:
+        record["group"] = root(record["group"])
 
 
 def summary(records: Sequence[Record], pools: Mapping[str, Sequence[str]]) -> dict[str, Any]:

@@ -166,8 +166,10 @@ def _finish(raw: Raw, to: Path, records: Sequence[Record]) -> dict[str, Any]:
     """Groups, pools, counts and the index; files of pairs that are no longer in the source go."""
     if not records:
         raise UserError(f"{raw.source}: no pair meets the rules ({dict(raw.rules)}); loosen them")
+    if raw.regroup is not None:
+        raw.regroup(records, to / IMAGES)
     if raw.merge_identical:
-        records = identical_share_groups(records)
+        identical_share_groups(records)
     pools = raw.pools(records)
     _remove_strangers(to, {f"{record['name']}.png" for record in records})
     head = {

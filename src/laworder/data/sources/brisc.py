@@ -26,7 +26,7 @@ PLANES = {"ax": "axial", "co": "coronal", "sa": "sagittal"}
 PARTS = ("train", "test")
 POOLS = {"train": ("law", "order"), "test": ("law-test", "order-test")}
 SIZES = {"law": 3933, "law-test": 860, "order": 5000, "order-test": 1000}
-LICENCE = "BRISC 2025: CC BY 4.0 as its authors published it; check the terms of your copy, and cite it"
+LICENCE = "as stated where BRISC 2025 was downloaded; cite its authors"
 _NAME = re.compile(rf"brisc\d+_\w+?_\d+_({'|'.join(TUMOURS)})_({'|'.join(PLANES)})_t\d\w*", re.IGNORECASE)
 
 

@@ -21,6 +21,7 @@ from laworder.data.sources.images import shown
 from laworder.data.sources.masks import MaskRule
 from laworder.data.sources.matching import match
 from laworder.data.sources.raw import Item, Raw, Record, Unit, picture_items
+from laworder.data.sources.videos import ALIKE, video_starts
 from laworder.errors import UserError
 
 # Folder of TestDataset, in lower case → pool, and the number of pairs in the release.
@@ -31,6 +32,7 @@ TESTS = {
     "etis-laribpolypdb": ("ETIS", 196),
     "cvc-colondb": ("ColonDB", 380),
 }
+VIDEOS = frozenset({"ClinicDB", "CVC-300", "ETIS", "ColonDB", "cvc-clinicdb"})
 TRAIN, KVASIR_SEG, CLINIC_DB = "train", "kvasir-seg", "cvc-clinicdb"
 SIZES = {TRAIN: 1450, KVASIR_SEG: 1000, CLINIC_DB: 612, **dict(TESTS.values())}
 JOINED = {"law": (TRAIN,), "law-test": ("Kvasir", "ClinicDB"), "order": (TRAIN, "ETIS", "ColonDB")}
@@ -67,10 +69,11 @@ def polyps(folder: Path | str) -> Raw:
         source="polyps",
         licence=LICENCE,
         classes=("background", "polyp"),
-        rules={"mask_threshold": 127},
+        rules={"mask_threshold": 127, "video_threshold": ALIKE},
         units=units,
         read=_read,
         pools=_pools,
+        regroup=_regroup,
         notes=tuple(_notes(units)),
         merge_identical=True,
     )
@@ -177,6 +180,23 @@ def _pools(records: Sequence[Record]) -> dict[str, list[str]]:
     return joined | pools
 
 
+def _regroup(records: Sequence[Record], images: Path) -> None:
+    """The frames of one video get the name of its first as their group: an estimate, see `videos`.
+
+    Kvasir-SEG's pictures are stills, and frames whose video is known keep it.
+    """
+    frames: dict[str, list[Record]] = {}
+    for record in records:
+        if record["set"] in VIDEOS or record.get("origin") == "CVC-ClinicDB":
+            frames.setdefault(record["set"], []).append(record)
+    for members in frames.values():
+        alone = [record for record in members if record["group"] == record["name"]]
+        group = ""
+        for record, starts in zip(alone, video_starts([images / f"{r['name']}.png" for r in alone]), strict=True):
+            group = record["name"] if starts else group
+            record["group"] = group
+
+
 def _notes(units: Sequence[Unit]) -> list[str]:
     counts: dict[str, int] = {}
     for unit in units:
@@ -186,7 +206,7 @@ def _notes(units: Sequence[Unit]) -> list[str]:
     lost = [name for name, parts in JOINED.items() if any(part not in counts for part in parts)]
     absent = [f"pools left out, because not all of their sets are here: {', '.join(lost)}"] if lost else []
     frames = (
-        "frames of one video are not marked as such in these sets (only identical images share a group): a split by "
-        "group may still put neighbours on both sides; `laworder data audit` finds them"
+        "which frames are from one video is not stated in these sets: groups are an estimate from the pictures (frames in "
+        "a row that look alike), and a split by group may still tear a video; `laworder data audit` looks for such leaks"
     )
     return [*odd, *absent, frames]

@@ -63,6 +63,7 @@ class Raw:
     rules: every setting that decides what comes out; another value is another dataset
     read: the items of a unit; UserError names the file that is at fault
     pools: names of pairs by pool, from the records of all pairs
+    regroup: sets groups that only the written pictures tell, given all records and the folder of the images
     notes: what the user has to know about the result; printed and written down
     lesion: the mask values that count as lesion; all but 0 where None
     merge_identical: give pairs with identical images one group; not where groups are patients already
@@ -76,6 +77,7 @@ class Raw:
     read: Callable[[Unit], Iterable[Item]]
     rules: Mapping[str, Any] = field(default_factory=dict[str, Any])
     pools: Callable[[Sequence[Record]], dict[str, list[str]]] = no_pools
+    regroup: Callable[[Sequence[Record], Path], None] | None = None
     notes: tuple[str, ...] = ()
     lesion: tuple[int, ...] | None = None
     merge_identical: bool = False

@@ -29,7 +29,7 @@ WINDOWS = {
     "bone": (-450.0, 1050.0),
 }
 AXIAL = ("I", "P", "L")
-_CHUNK = 64
+_CHUNK = 16
 _DAMAGED = (OSError, EOFError, zlib.error, ValueError, np.linalg.LinAlgError)
 
 
