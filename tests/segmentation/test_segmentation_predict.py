@@ -7,8 +7,10 @@ import json
 import threading
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
+import tifffile
 import torch
 from bright import BrightSegmenter, saved
 from PIL import ExifTags, Image
@@ -197,6 +199,26 @@ def test_a_full_disk_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "out" / "a.png").mkdir()  # stands for any refusal of the operating system
     assert predict(saved(tmp_path / "model"), str(tmp_path / "a.png"), "--out", str(tmp_path / "out")) == 2
     assert "cannot write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.nii"])
+def test_a_mask_is_written_last(tmp_path: Path, name: str) -> None:
+    """A file whose mask is there is done: `--skip-existing` after a kill leaves no probability map out."""
+    if name == "a.tif":
+        tifffile.imwrite(tmp_path / name, np.stack([square()] * 2), photometric="minisblack")
+    elif name == "a.nii":
+        nibabel.save(nibabel.Nifti1Image(square()[..., None].repeat(3, 2), np.eye(4)), tmp_path / name)
+    else:
+        Image.fromarray(square()).save(tmp_path / name)
+    out = tmp_path / "out"
+    (out / name.replace("a.", "a_probability.")).mkdir(parents=True)
+    words = [saved(tmp_path / "model"), str(tmp_path / name), "--out", str(out), "--probabilities"]
+    assert predict(*words) == 2
+    assert not (out / name).exists()
+    (out / name.replace("a.", "a_probability.")).rmdir()
+    assert predict(*words, "--skip-existing") == 0
+    assert (out / name).is_file()
+    assert (out / name.replace("a.", "a_probability.")).is_file()
 
 
 def test_stages_overlap_and_hold_little() -> None:

@@ -141,13 +141,12 @@ class Pictures:
         return np.concatenate(list(bands), axis=1)
 
     def write(self, item: Item, probability: Float[np.ndarray, "k s t"]) -> Outcome:
-        """Mask, and what else was asked for."""
+        """What was asked for; the mask last, so that a file whose mask is there is done."""
         maps = stretched(probability, *item.size)
         classes = classes_of(torch.from_numpy(maps)[None], self.options.threshold)[0].numpy()
         lesion = maps[0] if len(maps) == 1 else 1 - maps[0]
         job = item.job
         mask = Image.fromarray(classes * 255 if len(maps) == 1 else classes)
-        save(_as_stored(mask, item.turn), job.target)
         if self.options.probabilities:
             levels = Image.fromarray((lesion * 65535 + 0.5).astype(np.uint16))
             save(_as_stored(levels, item.turn), job.beside("probability"))
@@ -155,6 +154,7 @@ class Pictures:
             assert item.pixels is not None
             colour = np.asarray(in_channels(item.pixels, 3))
             save(Image.fromarray(contour(colour, classes > 0, colour=PREDICTION)), job.beside("overlay"))
+        save(_as_stored(mask, item.turn), job.target)
         return Outcome(job.source, job.target, 1, float((classes > 0).mean()), float(lesion.max()))
 
 

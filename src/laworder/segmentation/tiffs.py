@@ -74,9 +74,9 @@ def predict_tiff(
         except (library.TiffFileError, *_DAMAGE) as error:
             reason = " ".join(str(error).split())[:160] or type(error).__name__
             raise UserError(f"{shown(job.source)}: not readable as TIFF ({reason}); replace or remove it") from error
-        masks.keep()
         if options.probabilities:
             maps.keep()
+        masks.keep()
     lesion, pixels = sum(f.lesion for f in found), sum(f.pixels for f in found)
     return Outcome(job.source, job.target, len(found), lesion / pixels, max(f.highest for f in found))
 

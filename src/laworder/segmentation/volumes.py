@@ -58,10 +58,10 @@ def predict_nifti(job: Job, *, predictor: Predictor, options: Options, volume: V
         for k, p in zip(numbers, maps, strict=True):
             mask_seen[k] = classes_of(torch.from_numpy(p)[None], options.threshold)[0].numpy()
             lesion_seen[k] = p[0] if len(p) == 1 else 1 - p[0]
-    _write(image, mask, job.target)
     if options.probabilities:
         suffix = ".nii.gz" if job.target.name.lower().endswith(".gz") else ".nii"
-        _write(image, lesion, job.target.with_name(job.beside("probability", suffix).name))
+        _write(image, lesion, job.beside("probability", suffix))
+    _write(image, mask, job.target)
     return Outcome(job.source, job.target, len(seen), float((mask > 0).mean()), float(lesion.max()))
 
 

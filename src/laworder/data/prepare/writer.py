@@ -1,7 +1,7 @@
 """A raw source → one folder of PNG pairs and `dataset.json`; killed and started again, it finishes.
 
 Everything is written as PNG, JPEG originals too: pixel-exact, and free of whatever a camera wrote into the file beside
-the pixels (dates, serial numbers, comments). The price is size: about 7 times that of the JPEG files.
+the pixels (dates, serial numbers, comments). The price is size: several times that of the JPEG files.
 
 The same input gives the same bytes on the same machine. Across machines the pixels are the same as far as the decoders
 are, and the PNG bytes as far as zlib is.

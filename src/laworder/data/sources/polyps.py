@@ -206,7 +206,8 @@ def _notes(units: Sequence[Unit]) -> list[str]:
     lost = [name for name, parts in JOINED.items() if any(part not in counts for part in parts)]
     absent = [f"pools left out, because not all of their sets are here: {', '.join(lost)}"] if lost else []
     frames = (
-        "which frames are from one video is not stated in these sets: groups are an estimate from the pictures (frames in "
-        "a row that look alike), and a split by group may still tear a video; `laworder data audit` looks for such leaks"
+        "which frames are from one video is not stated in these sets: groups are an estimate from the pictures "
+        "(frames in a row that look alike), and a split by group may still tear a video; `laworder data audit` looks "
+        "for such leaks"
     )
     return [*odd, *absent, frames]

@@ -2,8 +2,7 @@
 
 Collections cut from videos number their frames in order. Two frames in a row that look nothing alike (the correlation
 of their 24×24 gray thumbnails is below `ALIKE`) are taken for the end of one video and the beginning of the next. A
-video with a cut in it comes out as two, and two videos that look alike as one. On CVC-ClinicDB the estimate gives 31
-videos among the 550 frames of the usual training set; the release has 612 frames of 29 sequences.
+video with a cut in it comes out as two, and two videos that look alike as one.
 """
 
 from __future__ import annotations
