@@ -1,0 +1,1 @@
+"""Mask in, image out: mask-conditioned diffusion through diffusers' own classes."""

@@ -1,0 +1,48 @@
+"""Noise schedules of training, and samplers by name: diffusers' own, chosen and configured here."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from laworder.diffusion.library import library
+from laworder.errors import UserError, nearest
+
+SCHEDULERS: Final[dict[str, str]] = {
+    "ddim": "DDIMScheduler",
+    "ddpm": "DDPMScheduler",
+    "dpm": "DPMSolverMultistepScheduler",
+    "unipc": "UniPCMultistepScheduler",
+    "euler": "EulerDiscreteScheduler",
+    "euler_a": "EulerAncestralDiscreteScheduler",
+    "heun": "HeunDiscreteScheduler",
+    "pndm": "PNDMScheduler",
+}
+"""Name → class of diffusers."""
+
+
+def noise_schedule(prediction: str = "v_prediction", betas: str = "scaled_linear") -> Any:
+    """A schedule for what trains from nothing: it ends in pure noise (zero terminal SNR), as sampling begins.
+
+    Without that, training never sees the noise that sampling starts from, and brightness drifts to the mean
+    (Lin et al. 2024). It needs a prediction that is defined at SNR 0: v, or the sample itself; with `epsilon` the
+    schedule is left as it is.
+    """
+    return library("diffusers").DDIMScheduler(
+        num_train_timesteps=1000,
+        beta_start=0.00085,
+        beta_end=0.012,
+        beta_schedule=betas,
+        prediction_type=prediction,
+        rescale_betas_zero_snr=prediction != "epsilon",
+        timestep_spacing="trailing",
+        clip_sample=False,
+        set_alpha_to_one=True,
+    )
+
+
+def sampler(name: str, schedule: Any) -> Any:
+    """A sampler by name over the noise schedule that a backbone was trained with."""
+    if name not in SCHEDULERS:
+        raise UserError(f"scheduler: {name!r} is unknown{nearest(name, SCHEDULERS)}")
+    kind = getattr(library("diffusers"), SCHEDULERS[name])
+    return kind.from_config(schedule.config)
