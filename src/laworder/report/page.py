@@ -48,16 +48,21 @@ class Page:
             f"<figure>{svg}<figcaption>Figure {self._figures}. {html.escape(caption)}</figcaption></figure>"
         )
 
-    def sheet(self, rows: Sequence[Sequence[tuple[str, str]]], *, caption: str, names: Sequence[str] = ()) -> None:
-        """Rows of pictures, each a (data URI, alternative text), under optional column names."""
+    def sheet(
+        self,
+        rows: Sequence[Sequence[tuple[str, str]]],
+        *,
+        caption: str,
+        names: Sequence[str] = (),
+        labels: bool = False,
+    ) -> None:
+        """Rows of pictures, each a (data URI, alternative text), under optional column names; with `labels` each
+        picture's text stands below it."""
         self._figures += 1
         columns = max((len(row) for row in rows), default=0)
+        columns = max(columns, 3) if labels else columns  # a single small picture is not blown up
         heads = "".join(f"<div class='name'>{html.escape(name)}</div>" for name in names)
-        cells = "".join(
-            f"<img src='{uri}' alt='{html.escape(text, quote=True)}' loading='lazy'>"
-            for row in rows
-            for uri, text in row
-        )
+        cells = "".join(_picture(uri, text, labelled=labels) for row in rows for uri, text in row)
         self._parts.append(
             f"<figure><div class='sheet' style='--columns:{columns}'>{heads}{cells}</div>"
             f"<figcaption>Figure {self._figures}. {html.escape(caption)}</figcaption></figure>"
@@ -86,6 +91,11 @@ class Page:
 
     def write(self, path: Path) -> None:
         path.write_text(self.html(), encoding="utf-8")
+
+
+def _picture(uri: str, text: str, *, labelled: bool) -> str:
+    picture = f"<img src='{uri}' alt='{html.escape(text, quote=True)}' loading='lazy'>"
+    return f"<div>{picture}<div class='name'>{html.escape(text)}</div></div>" if labelled else picture
 
 
 def _cell(cell: Cell, *, first: bool) -> str:
