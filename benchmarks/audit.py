@@ -3,7 +3,8 @@
     python benchmarks/audit.py --data ../shared/data                       # polyps, BRISC and the KiTS19 labels
     python benchmarks/audit.py --data ../shared/data --only polyps --vae ../shared/weights/taef2
 
-Writes benchmarks/results/audit-{polyps,brisc,kits19}.{json,md}, each with its manifest. `--pages FOLDER` also writes
+Writes benchmarks/results/audit-{polyps,brisc,kits19}.{json,md}, each with its manifest, and the two charts of each that
+the documentation shows, to docs/guide/img. `--pages FOLDER` also writes
 the pages with pictures; keep those out of the repository. Everything runs on the CPU; KiTS19 needs nibabel.
 """
 
@@ -19,16 +20,22 @@ from pathlib import Path
 import numpy as np
 
 from laworder.data.audit import Reconstruct, audit, open_autoencoder
+from laworder.data.audit.charts import Chart, ratio_chart, survival_chart
 from laworder.data.audit.page import make_page
+from laworder.data.audit.record import as_dict
 from laworder.data.audit.study import Audit
-from laworder.data.audit.tables import as_dict, as_markdown, tables
+from laworder.data.audit.table import as_markdown
+from laworder.data.audit.tables import tables, twin_table
 from laworder.data.pairs import Pair, Source
 from laworder.data.parallel import over_cores
 from laworder.data.sources.folder import FolderSource
+from laworder.data.sources.kits19 import TUMOUR, read_labels, tumour_slices
+from laworder.data.sources.volumes import open_volume
 from laworder.runs import Manifest
 from laworder.runs.manifest import command_line, describe_device, now
 
 RESULTS = Path(__file__).resolve().parent / "results"
+CHARTS = RESULTS.parent.parent / "docs" / "guide" / "img"
 LEAST_TUMOUR = 50
 FOLDERS = {
     "polyps": {
@@ -51,13 +58,10 @@ class TumourSlices:
         found: list[list[tuple[str, str, tuple[int, int], bytes]]] = [[] for _ in cases]
 
         def read(index: int) -> None:
-            import nibabel
-
-            # KiTS19 stores axial slices along the first axis.
-            volume = np.asarray(nibabel.load(cases[index]).dataobj) == 2
-            case = cases[index].parent.name
-            for z in np.flatnonzero(volume.sum(axis=(1, 2)) >= LEAST_TUMOUR):
-                found[index].append((f"{case}_{z:04d}", case, volume[z].shape, np.packbits(volume[z]).tobytes()))
+            seen, case = read_labels(open_volume(cases[index])), cases[index].parent.name
+            for z in tumour_slices(seen, LEAST_TUMOUR):
+                tumour = seen[z] == TUMOUR
+                found[index].append((f"{case}-{z:04d}", case, tumour.shape, np.packbits(tumour).tobytes()))
 
         over_cores(read, len(cases), label="KiTS19 labels")
         self.slices = [one for case in found for one in case]
@@ -94,6 +98,18 @@ def digest(result: Audit, split: str) -> str:
     return total.hexdigest()
 
 
+def write_chart(path: Path, chart: Chart | None) -> None:
+    """A chart as a file by itself, on white."""
+    if chart is not None:
+        style = (
+            "<style>:root{--c0:#0b57b0;--c1:#b3420c;--c2:#1a7046} .chart{background:#fff} "
+            "text{fill:#1b1f24;font:12px sans-serif} .axis{stroke:#57606a} .grid{stroke:#d0d7de}</style>"
+        )
+        start, rest = chart.svg.split(">", 1)
+        name = "" if "xmlns=" in start else " xmlns='http://www.w3.org/2000/svg'"
+        path.write_text(f"{start}{name}>{style}{rest}\n", "utf-8")
+
+
 def measure(name: str, data: Path, vae: Reconstruct | None, vae_images: int, pages: Path | None) -> None:
     sources = sources_of(name, data)
     began, clock = now(), time.perf_counter()
@@ -120,8 +136,14 @@ def measure(name: str, data: Path, vae: Reconstruct | None, vae_images: int, pag
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"audit-{name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
     lines = [f"- **{finding.severity}**: {finding.text}" for finding in result.findings]
-    parts = ["\n".join(lines) + "\n", *(as_markdown(table) for table in tables(result))]
+    parts = [
+        "\n".join(lines) + "\n",
+        *(as_markdown(table) for table in (*tables(result), twin_table(result)) if table.rows),
+    ]
     (RESULTS / f"audit-{name}.md").write_text("\n".join(parts), "utf-8")
+    CHARTS.mkdir(parents=True, exist_ok=True)
+    write_chart(CHARTS / f"audit-{name}-survival.svg", survival_chart(result))
+    write_chart(CHARTS / f"audit-{name}-ratio.svg", ratio_chart(result))
     if pages is not None:
         pages.mkdir(parents=True, exist_ok=True)
         make_page(result, sources, vae=vae).write(pages / f"audit-{name}.html")

@@ -63,14 +63,21 @@ def _from_diffusers(path: Path) -> Reconstruct:
     return reconstruct
 
 
-def _from_taef2(path: Path) -> Reconstruct:
+def load_taef2(path: Path) -> Taef2:
+    """TAEF2 from a folder with its two published files."""
     network = Taef2()
     for part, name in zip((network.encoder, network.decoder), _WEIGHTS, strict=True):
+        if not (path / name).is_file():
+            raise UserError(f"{path}: no autoencoder: expected config.json (of diffusers) or {' and '.join(_WEIGHTS)}")
         try:
             part.load_state_dict(torch.load(path / name, map_location="cpu", weights_only=True))
         except (RuntimeError, OSError, EOFError, ValueError) as error:
             raise UserError(f"{path / name}: not the weights of TAEF2 ({str(error).splitlines()[0]})") from error
-    network.eval()
+    return network.eval()
+
+
+def _from_taef2(path: Path) -> Reconstruct:
+    network = load_taef2(path)
 
     @torch.inference_mode()
     def reconstruct(images: Tensor) -> Tensor:

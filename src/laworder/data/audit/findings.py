@@ -44,12 +44,19 @@ def named(looks: Sequence[Look]) -> str:
     return ", ".join(one.name for one in looks[:NAMED]) + more
 
 
+def many(count: int, what: str) -> str:
+    """1 mask, 2 masks."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def _files(split: SplitAudit) -> Iterator[Finding]:
     if not split.looks:
         yield Finding("error", "files", f"{split.name}: nothing in it can be read")
     if split.problems:
         first = "; ".join(split.problems[:3])
-        yield Finding("error", "files", f"{split.name}: {len(split.problems)} problems with files, first: {first}")
+        yield Finding(
+            "error", "files", f"{split.name}: {many(len(split.problems), 'problem')} with files, first: {first}"
+        )
 
 
 def _masks(split: SplitAudit) -> Iterator[Finding]:
@@ -64,22 +71,26 @@ def _masks(split: SplitAudit) -> Iterator[Finding]:
     elif empty:
         yield Finding("note", "mask", f"{split.name}: {len(empty)} of {total} masks are empty: {named(empty)}")
     if full := those(lambda one: one.mask.full):
-        yield Finding("error", "mask", f"{split.name}: {len(full)} masks cover the whole image: {named(full)}")
+        yield Finding(
+            "error", "mask", f"{split.name}: {many(len(full), 'mask')} all lesion, without background: {named(full)}"
+        )
     if specks := those(lambda one: one.mask.specks > 0):
         count = sum(one.mask.specks for one in specks)
         yield Finding(
             "warning",
             "mask",
-            f"{split.name}: {count} specks of under 10 pixels in {len(specks)} masks: {named(specks)}",
+            f"{split.name}: {many(count, 'speck')} of under 10 pixels in {many(len(specks), 'mask')}: {named(specks)}",
         )
     if soft := those(lambda one: one.mask.file is not None and one.mask.file.partial > _PARTIAL):
-        yield Finding("warning", "mask", f"{split.name}: {len(soft)} masks with wide soft edges: {named(soft)}")
+        yield Finding("warning", "mask", f"{split.name}: {many(len(soft), 'mask')} with wide soft edges: {named(soft)}")
     if levels := those(lambda one: one.mask.file is not None and one.mask.file.levels > 2 and one not in soft):
-        text = f"{len(levels)} mask files hold more than two levels, which are cut at half: {named(levels)}"
+        text = f"{many(len(levels), 'mask file')} with more than two levels, which are cut at half: {named(levels)}"
         yield Finding("note", "mask", f"{split.name}: {text}")
     if border := those(lambda one: one.mask.border):
         share = 100 * len(border) / total
-        yield Finding("note", "mask", f"{split.name}: in {len(border)} masks ({share:.0f} %) the image cuts a lesion")
+        yield Finding(
+            "note", "mask", f"{split.name}: in {many(len(border), 'mask')} ({share:.0f} %) the image cuts a lesion"
+        )
 
 
 def _pairing(split: SplitAudit) -> Iterator[Finding]:
@@ -106,8 +117,8 @@ def _survival(split: SplitAudit) -> Iterator[Finding]:
     for summary in split.weights:
         if summary.resize == "nearest" and summary.lost > 0:
             severity: Severity = "warning" if summary.lost > _MANY_LOST else "note"
-            text = f"{summary.lost_masks} masks with a lesion are empty on latents of {summary.side}²"
-            yield Finding(severity, "survival", f'{split.name}: {text} (LAW\'s resize="any" keeps them)')
+            text = f"{many(summary.lost_masks, 'mask')} with a lesion, but with none left on latents of {summary.side}²"
+            yield Finding(severity, "survival", f'{split.name}: {text} (LAW\'s resize="any" keeps it)')
 
 
 def _leaks(audit: Audit) -> Iterator[Finding]:
@@ -124,7 +135,7 @@ def _leaks(audit: Audit) -> Iterator[Finding]:
             }[kind]
             yield Finding("error" if severity == "error" else "warning", "leak", f"{counts} {what}: {first}")
     for (a, b), shared in crossing_groups(audit).items():
-        text = f"{len(shared)} groups (patients) are in both {a} and {b}: {', '.join(shared[:NAMED])}"
+        text = f"{many(len(shared), 'group')} (patients) in both {a} and {b}: {', '.join(shared[:NAMED])}"
         yield Finding("error", "leak", text)
 
 
@@ -133,14 +144,16 @@ def _repeats(audit: Audit) -> Iterator[Finding]:
         inside = [m for m in audit.duplicates.identical if sum(audit.looks[i].split == split.name for i in m) > 1]
         if inside:
             names = "; ".join(" = ".join(audit.looks[i].name for i in m[:4]) for m in inside[:3])
-            text = f"{len(inside)} groups of identical images, first: {names}"
+            text = f"{many(len(inside), 'group')} of identical images, first: {names}"
             yield Finding("warning", "duplicates", f"{split.name}: {text}")
     labels = conflicts(audit)
     if labels:
         first = ", ".join(
             f"{audit.looks[a].name} and {audit.looks[b].name} (IoU {iou:.2f})" for a, b, iou in labels[:3]
         )
-        yield Finding("warning", "duplicates", f"{len(labels)} pairs of the same image have different masks: {first}")
+        yield Finding(
+            "warning", "duplicates", f"{many(len(labels), 'pair')} of the same image with different masks: {first}"
+        )
 
 
 _SPLIT_RULES = (_files, _masks, _pairing, _survival)

@@ -3,12 +3,14 @@
 - A folder with images and masks (in any way that `sources.matching` knows) is one split.
 - Folders below it that each hold an image folder and a mask folder are its splits: `train/images` + `train/masks`,
   `TestDataset/ETIS/images` + …; so are the same subfolders on both sides: `images/train` + `masks/train`.
-- Prepared data (`laworder data prepare`) is one split, or its pools where none of its pairs is in two of them.
+- Prepared data (`laworder data prepare`) has those of its pools as splits that hold each pair once; FOLDER:POOL is one
+  pool alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,21 +73,50 @@ class MaskFiles:
         return Pair(image=image, mask=mask, name=self.names[index], group=self.groups[index])
 
 
+class MasksOf:
+    """The masks of any source, without their images."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.names, self.groups = source, source.names, source.groups
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def read(self, index: int) -> Pair:
+        pair = self.source.read(index)
+        return replace(pair, image=np.zeros((*pair.mask.shape, 0), dtype=np.uint8))
+
+
 def open_splits(folder: Path, *, rule: MaskRule, group: str, masks_only: bool = False) -> dict[str, Opened]:
     """The splits in a folder, by name."""
+    prepared = _prepared(folder)
+    if prepared:
+        return {name: Opened(MasksOf(one) if masks_only else one, []) for name, one in prepared.items()}
+    _must_be_folder(folder)
+    own = folder.resolve().name or "data"
+    found = {} if masks_only else split_folders(folder)
+    if not found:
+        return {own: open_whole(folder, rule=rule, group=group, masks_only=masks_only)}
+    return {own if part == "." else part: _matched(*sides, rule, group) for part, sides in found.items()}
+
+
+def open_whole(folder: Path, *, rule: MaskRule, group: str, masks_only: bool = False) -> Opened:
+    """All of a folder, or of a pool, as one split, under the names that `laworder data split` knows."""
+    prepared = _pool_or_all(folder)
+    if prepared is not None:
+        return Opened(MasksOf(prepared) if masks_only else prepared, [])
+    _must_be_folder(folder)
+    return Opened(MaskFiles(folder, rule=rule, group=group), []) if masks_only else _matched(folder, None, rule, group)
+
+
+def _must_be_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise UserError(f"{shown(folder)}: {'not a folder' if folder.exists() else 'no such folder'}")
-    own = folder.resolve().name or "data"
-    if masks_only:
-        return {own: Opened(MaskFiles(folder, rule=rule, group=group), [])}
-    if is_prepared(folder):
-        return _prepared(folder, own)
-    found = {own if part == "." else part: sides for part, sides in split_folders(folder).items()}
-    opened: dict[str, Opened] = {}
-    for name, (images, masks) in (found or {own: (folder, None)}).items():
-        seen = scan(images, masks, decode=False)
-        opened[name] = Opened(MatchedFiles(seen.pairs, rule=rule, group=group), seen.problems)
-    return opened
+
+
+def _matched(images: Path, masks: Path | None, rule: MaskRule, group: str) -> Opened:
+    seen = scan(images, masks, decode=False)
+    return Opened(MatchedFiles(seen.pairs, rule=rule, group=group), seen.problems)
 
 
 def split_folders(folder: Path) -> dict[str, tuple[Path, Path]]:
@@ -120,12 +151,53 @@ def _only(folder: Path, known: frozenset[str]) -> Path | None:
     return there[0] if len(there) == 1 else None
 
 
-def _prepared(folder: Path, own: str) -> dict[str, Opened]:
-    whole = PreparedSource(folder)
-    listed = [name for names in whole.pools.values() for name in names]
-    if len(whole.pools) > 1 and len(set(listed)) == len(listed):
-        return {pool: Opened(PreparedSource(folder, pool), []) for pool in whole.pools}
-    return {own: Opened(whole, [])}
+def _pool_or_all(folder: Path) -> PreparedSource | None:
+    """Prepared data in a folder, or the one pool that FOLDER:POOL names."""
+    place, colon, pool = str(folder).rpartition(":")
+    if colon and not folder.exists() and is_prepared(Path(place)):
+        return PreparedSource(Path(place), pool)
+    return PreparedSource(folder) if is_prepared(folder) else None
+
+
+def _prepared(folder: Path) -> dict[str, PreparedSource]:
+    """The splits of prepared data; nothing where there is none."""
+    whole = _pool_or_all(folder)
+    if whole is None:
+        return {}
+    pools = apart(whole.pools, len(whole)) if whole.folder == folder else []
+    own = folder.resolve().name.rpartition(":")[2] or "data"
+    return {pool: PreparedSource(folder, pool) for pool in pools} if len(pools) > 1 else {own: whole}
+
+
+def apart(pools: Mapping[str, Sequence[str]], count: int) -> list[str]:
+    """The most pools that hold each of `count` pairs once: train, ETIS and ColonDB rather than `order`, their sum.
+
+    Nothing where no choice of pools does that.
+    """
+
+    def best(left: list[str], taken: frozenset[str]) -> list[str] | None:
+        if len(taken) == count:
+            return []
+        found: list[str] | None = None
+        for k, pool in enumerate(left):
+            names = frozenset(pools[pool])
+            if names and not names & taken:
+                rest = best(left[k + 1 :], taken | names)
+                if rest is not None and (found is None or len(rest) >= len(found)):
+                    found = [pool, *rest]
+        return found
+
+    return best(list(pools), frozenset()) or []
+
+
+def labels_of(folders: Sequence[Path]) -> list[str]:
+    """As much of the end of each path as tells all of them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    for depth in range(1, max(map(len, parts)) + 1):
+        labels = ["/".join(part[-depth:]) for part in parts]
+        if len(set(labels)) == len(labels):
+            return labels
+    raise AssertionError("a folder is given twice")
 
 
 def join(folders: Mapping[str, Mapping[str, Opened]]) -> dict[str, Opened]:
@@ -137,6 +209,7 @@ def join(folders: Mapping[str, Mapping[str, Opened]]) -> dict[str, Opened]:
     joined: dict[str, Opened] = {}
     for folder, splits in folders.items():
         for name, opened in splits.items():
-            key = name if often[name] == 1 else f"{folder}/{name}"
+            long = folder if Path(folder).name == name else f"{folder}/{name}"
+            key = name if often[name] == 1 else long
             joined[key if key not in joined else f"{key} ({len(joined)})"] = opened
     return joined

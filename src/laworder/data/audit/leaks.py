@@ -56,7 +56,7 @@ def crossing_groups(audit: Audit) -> dict[tuple[str, str], list[str]]:
 
 
 def conflicts(audit: Audit) -> list[tuple[int, int, float]]:
-    """Pairs of one image (identical, copies, mirrored copies) whose masks overlap by less than `AGREE`, the worst first."""
+    """Pairs of one image (identical, copies, mirrored copies) whose masks differ: IoU under `AGREE`, worst first."""
     pairs = [(m[0], other, "upright") for m in audit.duplicates.identical for other in m[1:]]
     pairs += [(t.a, t.b, t.orientation) for t in audit.duplicates.twins if t.kind in ("copy", "mirrored")]
     scored = [(a, b, overlap(audit.looks[a], audit.looks[b], turned)) for a, b, turned in pairs]

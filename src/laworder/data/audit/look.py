@@ -52,6 +52,11 @@ class Look:
     shape: UInt8[np.ndarray, " bytes"]
     thumb: Thumb | None
 
+    @property
+    def full_name(self) -> str:
+        """With its split: a name may occur in several."""
+        return f"{self.split}/{self.name}"
+
 
 def look_all(
     split: str, source: Source, wanted: Sequence[Grid], *, workers: int | None, progress: bool, seed: int

@@ -29,18 +29,27 @@ def titled(picture: UInt8[np.ndarray, "h w 3"], side: int = SIDE) -> UInt8[np.nd
 
 
 def outlined(source: Source, one: Look) -> Picture:
+    """The image of one pair with its mask outlined, and its name."""
+    return picture_uri(_drawn(source, one), quality=80), one.name
+
+
+def _drawn(source: Source, one: Look) -> UInt8[np.ndarray, "side side 3"]:
     """The image of one pair with its mask outlined; of a mask alone, the mask."""
     pair = source.read(one.index)
     if pair.image.shape[2] == 0:
         small = Image.fromarray(((pair.mask > 0) * 255).astype(np.uint8)).resize((SIDE, SIDE), Image.Resampling.BOX)
-        return picture_uri(np.asarray(small.convert("RGB"))), f"mask of {one.name}"
+        return np.asarray(small.convert("RGB"))
     image, mask = resize_pair(pair, SIDE, 3)
-    return picture_uri(contour(image, mask > 0), quality=80), f"{one.split}: {one.name}"
+    return contour(image, mask > 0)
 
 
-def pair_row(audit: Audit, sources: Mapping[str, Source], a: int, b: int) -> list[Picture]:
-    """Two images side by side."""
-    return [outlined(sources[audit.looks[i].split], audit.looks[i]) for i in (a, b)]
+def side_by_side(audit: Audit, sources: Mapping[str, Source], a: int, b: int) -> Picture:
+    """Two images in one picture, and their names."""
+    looks = [audit.looks[i] for i in (a, b)]
+    both = np.concatenate([_drawn(sources[one.split], one) for one in looks], axis=1)
+    same = looks[0].split == looks[1].split
+    text = f"{looks[0].full_name} = {looks[1].name if same else looks[1].full_name}"
+    return picture_uri(both, quality=80), text
 
 
 def worst_fits(page: Page, split: SplitAudit, source: Source) -> None:
@@ -49,9 +58,8 @@ def worst_fits(page: Page, split: SplitAudit, source: Source) -> None:
         return
     by_index = {one.index: one for one in split.looks}
     chosen = [by_index[index] for _, index in split.alignment.worst[:COLUMNS]]
-    names = ", ".join(one.name for one in chosen)
-    caption = f"{split.name}: masks that fit their image worst; look whether they belong to it. {names}."
-    page.sheet([[outlined(source, one) for one in chosen]], caption=caption)
+    caption = f"{split.name}: masks that fit their image worst; look whether they belong to it."
+    page.sheet([[outlined(source, one) for one in chosen]], caption=caption, labels=True)
 
 
 def lost_lesions(page: Page, audit: Audit, split: SplitAudit, source: Source) -> None:
@@ -63,10 +71,9 @@ def lost_lesions(page: Page, audit: Audit, split: SplitAudit, source: Source) ->
         gone = [one for one in split.looks if len(one.fates.kept) and bool((one.fates.kept[:, g, 0] == 0).any())]
         if gone:
             chosen = gone[:_VANISHED]
-            names = ", ".join(one.name for one in chosen)
-            caption = (
-                f"{split.name}: {len(gone)} masks have a lesion that vanishes on {audit.grids[g].name} under nearest; "
-                f"shown are {names}."
-            )
-            page.sheet([[outlined(source, one) for one in chosen]], caption=caption)
+            some = "shown here" if len(gone) <= _VANISHED else f"the first {_VANISHED} of them"
+            masks = "1 mask has" if len(gone) == 1 else f"{len(gone)} masks have"
+            where = f"on {audit.grids[g].name} under nearest"
+            caption = f"{split.name}: {masks} a lesion that vanishes {where}; {some}."
+            page.sheet([[outlined(source, one) for one in chosen]], caption=caption, labels=True)
             return

@@ -15,9 +15,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+import torch
 from jaxtyping import Float32, Float64, Int32, Int64
+from PIL import Image
+
+from laworder.law.masks import RESIZES as LAW_RESIZES
 
 SHRUNK = 0.8
 SIZE_EDGES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 1.0)
@@ -63,7 +68,7 @@ def fates(
     if len(sizes):
         for g, grid in enumerate(wanted):
             before = labels if grid.side == grid.size else nearest(labels, grid.size)
-            after = nearest(before, grid.side)
+            after = labels_on(before, grid)
             cells[g] = (after > 0).sum(), touched(before > 0, grid.side)
             counts = np.bincount(after.ravel(), minlength=len(sizes) + 1)[lesions]
             kept[:, g, 0] = counts / grid.side**2 / area
@@ -73,9 +78,28 @@ def fates(
 
 
 def nearest(labels: Int32[np.ndarray, "h w"], side: int) -> Int32[np.ndarray, "side side"]:
-    """The value at each cell's centre: Pillow's NEAREST and torch's nearest-exact."""
-    rows, columns = (((np.arange(side) + 0.5) * n / side).astype(np.int64) for n in labels.shape)
-    return labels[np.ix_(rows, columns)]
+    """The value at each cell's centre, by Pillow itself, as the loaders do it.
+
+    Where a centre falls between two pixels, as in an enlargement by a half, Pillow's sums decide which one it is.
+    """
+    if labels.shape == (side, side):
+        return labels
+    return np.asarray(Image.fromarray(labels).resize((side, side), Image.Resampling.NEAREST))
+
+
+def labels_on(before: Int32[np.ndarray, "h w"], grid: Grid) -> Int32[np.ndarray, "side side"]:
+    """From the picture at the grid's size to its cells: the same grid by Pillow, latents as LAW does it."""
+    if grid.side == grid.size:
+        return nearest(before, grid.side)
+    rows, columns = (_centres(n, grid.side) for n in before.shape)
+    return before[np.ix_(rows, columns)]
+
+
+@lru_cache(maxsize=64)
+def _centres(length: int, side: int) -> Int64[np.ndarray, " side"]:
+    """Which pixels LAW's "nearest" takes of a row: a row of numbers, resized by it, says so itself."""
+    numbers = torch.arange(length, dtype=torch.float32)[None, None, None]
+    return LAW_RESIZES["nearest"](numbers, [1, side])[0, 0, 0].numpy().astype(np.int64)
 
 
 def touched(inside: np.ndarray, side: int) -> int:

@@ -9,10 +9,13 @@ from pathlib import Path
 from laworder.config import option, to_dict
 from laworder.console import note, say
 from laworder.data.audit.autoencoder import open_autoencoder
-from laworder.data.audit.folders import Opened, join, open_splits
+from laworder.data.audit.folders import Opened, join, labels_of, open_splits, open_whole
 from laworder.data.audit.page import make_page
+from laworder.data.audit.parts import by_split_file
+from laworder.data.audit.record import as_dict
 from laworder.data.audit.study import FACTOR, SIZES, VAE_IMAGES, audit
-from laworder.data.audit.tables import as_dict, as_text, tables
+from laworder.data.audit.table import as_text
+from laworder.data.audit.tables import tables
 from laworder.data.audit.weights import W_MAX
 from laworder.data.sources.masks import MaskRule
 from laworder.errors import UserError
@@ -26,8 +29,10 @@ class Config:
     their image, lesions that a resize swallows, and for what LAW will do with these masks. Prints tables and writes a
     page with pictures (patients' images: mind where it goes)."""
 
-    folder: Path = option(meaning="images and masks, one split or several below it", positional=True)
+    folder: Path = option(meaning="images and masks, one split or several below it; or FOLDER:POOL", positional=True)
     other: tuple[Path, ...] = option((), "further folders, each a split or several: a test set elsewhere")
+    split: Path | None = option(None, "split file of `laworder data split`: its parts are the splits")
+    fold: int = option(0, "which split of the file, where it holds several", minimum=0)
     out: Path = option(Path("audit.html"), "the page; its numbers go beside it as .json")
     strict: bool = option(False, "exit with 1 where there are errors")
     group: str = option("image", "what must not cross a split: image, folder, or a pattern with the patient in ( )")
@@ -45,8 +50,9 @@ class Config:
 def plan(config: Config) -> list[str]:
     folders = ", ".join(map(str, (config.folder, *config.other)))
     sizes = ", ".join(map(str, config.sizes))
+    parts = f", in the parts of {config.split}" if config.split is not None else ""
     steps = [
-        f"read every pair in {folders} once",
+        f"read every pair in {folders} once{parts}",
         "compare images within and across splits, and masks with images",
         f"follow every lesion to {sizes} pixels and to latents {config.factor} times smaller",
     ]
@@ -89,10 +95,16 @@ def _open(config: Config) -> dict[str, Opened]:
     rule = MaskRule(index=config.index)
     if config.out.suffix != ".html":
         raise UserError(f"out: the page is an .html file, not {config.out}")
+    given = (config.folder, *config.other)
+    places = [folder.resolve() for folder in given]
+    twice = next((folder for folder, place in zip(given, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise UserError(f"{twice} is given twice")
     folders: dict[str, dict[str, Opened]] = {}
-    for folder in (config.folder, *config.other):
-        key = folder.name if folder.name not in folders else str(folder)
-        if key in folders:
-            raise UserError(f"{folder} is given twice")
-        folders[key] = open_splits(folder, rule=rule, group=config.group, masks_only=config.masks_only)
+    for label, folder in zip(labels_of(given), given, strict=True):
+        if config.split is not None and folder == config.folder:
+            whole = open_whole(folder, rule=rule, group=config.group, masks_only=config.masks_only)
+            folders[label] = by_split_file(whole, config.split, config.fold)
+        else:
+            folders[label] = open_splits(folder, rule=rule, group=config.group, masks_only=config.masks_only)
     return join(folders)

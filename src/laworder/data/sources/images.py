@@ -101,7 +101,7 @@ class _Hush:
                 self._caught = warnings.catch_warnings()
                 self._caught.__enter__()
                 # Ours too: Pillow blames some of its remarks on the caller.
-                warnings.filterwarnings("ignore", module=r"PIL(\.|$)|laworder\.data\.sources\.")
+                warnings.filterwarnings("ignore", module=r"(PIL|pydicom)(\.|$)|laworder\.data\.sources\.")
             self._depth += 1
         try:
             yield
@@ -113,7 +113,7 @@ class _Hush:
                     self._caught = None
 
 
-_hushed = _Hush()
+hushed = _Hush()
 
 
 def open_picture(path: Path) -> tuple[Image.Image, int]:
@@ -121,7 +121,7 @@ def open_picture(path: Path) -> tuple[Image.Image, int]:
     if not path.is_file():
         raise UserError(f"{shown(path)}: {'not a file' if path.exists() else 'no such file'}")
     try:
-        with _hushed(), Image.open(path, formats=_formats()) as picture:
+        with hushed(), Image.open(path, formats=_formats()) as picture:
             _refuse(path, picture)
             orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
             picture.load()
@@ -135,7 +135,7 @@ def open_picture(path: Path) -> tuple[Image.Image, int]:
 def is_stack(path: Path) -> bool:
     """Whether a file holds several frames. False where it cannot be opened: reading it will say why."""
     try:
-        with _hushed(), Image.open(path, formats=_formats()) as picture:
+        with hushed(), Image.open(path, formats=_formats()) as picture:
             return getattr(picture, "n_frames", 1) > 1
     except _DECODER_ERRORS:
         return False
@@ -146,7 +146,7 @@ def open_frames(path: Path) -> list[Image.Image]:
     if not path.is_file():
         raise UserError(f"{shown(path)}: {'not a file' if path.exists() else 'no such file'}")
     try:
-        with _hushed(), Image.open(path, formats=_formats()) as picture:
+        with hushed(), Image.open(path, formats=_formats()) as picture:
             count = getattr(picture, "n_frames", 1)
             _refuse_size(path, picture.size, count)
             frames: list[Image.Image] = []
@@ -253,7 +253,7 @@ def read_image(path: Path) -> UInt8[np.ndarray, "h w c"]:
 def converted(path: Path, picture: Image.Image) -> UInt8[np.ndarray, "h w c"]:
     """`image_pixels` with the file's name on what goes wrong."""
     try:
-        with _hushed():
+        with hushed():
             return image_pixels(picture)
     except _DECODER_ERRORS as error:
         raise UserError(f"{shown(path)}: its {picture.mode} pixels cannot be converted ({_reason(error)})") from error

@@ -27,7 +27,7 @@ MASK_FOLDERS = frozenset(
         "annotation", "annotations", "segmentation", "segmentations", "seg", "segs",
     }
 )  # fmt: skip
-_MASK_SUFFIX = re.compile(r"[_\-. ](mask|masks|seg|segmentation|label|labels|gt|groundtruth)$", re.IGNORECASE)
+MASK_SUFFIX = re.compile(r"[_\-. ](mask|masks|seg|segmentation|label|labels|gt|groundtruth)$", re.IGNORECASE)
 _JUNK = frozenset({"thumbs.db", "__macosx", "$recycle.bin"})
 
 
@@ -50,12 +50,12 @@ def match(images: Path, masks: Path | None, *, also: tuple[str, ...] = ()) -> tu
             raise UserError(f"{shown(folder)}: {'not a folder' if folder.exists() else 'no such folder'}")
     if masks is not None and masks.resolve() != images.resolve():
         inside = masks.resolve()
-        found = [(f, False) for f in _files(images) if inside not in f.resolve().parents]
-        found += [(f, True) for f in _files(masks)]
+        found = [(f, False) for f in files_below(images) if inside not in f.resolve().parents]
+        found += [(f, True) for f in files_below(masks)]
         roots = {False: images, True: masks}
     else:
         roots = {False: images, True: images}
-        found = [(f, _is_mask(f.relative_to(images))) for f in _files(images)]
+        found = [(f, says_mask(f.relative_to(images))) for f in files_below(images)]
     pictures = [(f, m) for f, m in found if f.suffix.lower() in picture_suffixes() or f.name.lower().endswith(also)]
     if not any(not is_mask for _, is_mask in pictures):
         return [], [_nothing(images, [f for f, is_mask in found if not is_mask])]
@@ -82,7 +82,7 @@ def _join(images: dict[str, list[Path]], masks: dict[str, list[Path]]) -> tuple[
     return matches, problems
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def files_below(folder: Path) -> Iterator[Path]:
     """All files below a folder, in a fixed order, through links to folders too, each folder once.
 
     Hidden files and operating systems' leavings are passed over.
@@ -107,8 +107,8 @@ def _stem(path: Path) -> str:
     return path.stem[:-4] if path.name.lower().endswith(".nii.gz") else path.stem
 
 
-def _is_mask(path: Path) -> bool:
-    return _MASK_SUFFIX.search(_stem(path)) is not None or any(p.lower() in MASK_FOLDERS for p in path.parts[:-1])
+def says_mask(path: Path) -> bool:
+    return MASK_SUFFIX.search(_stem(path)) is not None or any(p.lower() in MASK_FOLDERS for p in path.parts[:-1])
 
 
 def _key(path: Path) -> str:
@@ -119,7 +119,7 @@ def _key(path: Path) -> str:
 def _mask_key(path: Path, images: dict[str, list[Path]]) -> str:
     """The mask's own name where an image has it, else without the suffix that says "mask"."""
     key = _key(path)
-    return key if key in images else _MASK_SUFFIX.sub("", key)
+    return key if key in images else MASK_SUFFIX.sub("", key)
 
 
 def _by_key(files: Iterable[tuple[Path, str]]) -> dict[str, list[Path]]:

@@ -1,0 +1,75 @@
+"""What is known to be wrong with the research data is found in it; and nothing is found in pairs that differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from laworder.data.audit import Duplicates, Fingerprint, find_duplicates, fingerprint
+from laworder.data.audit.duplicates import NEAR, correlations
+from laworder.data.parallel import over_cores
+from laworder.data.sources.images import read_image
+
+pytestmark = pytest.mark.real_data
+
+
+def prints(files: list[Path]) -> list[Fingerprint]:
+    found: list[Fingerprint | None] = [None] * len(files)
+
+    def put(index: int) -> None:
+        found[index] = fingerprint(read_image(files[index]))
+
+    over_cores(put, len(files))
+    return [one for one in found if one is not None]
+
+
+def duplicates(files: list[Path]) -> Duplicates:
+    return find_duplicates(prints(files), mirrored=False)
+
+
+def listed(folder: Path) -> list[Path]:
+    files = sorted(f for f in folder.iterdir() if f.suffix.lower() in (".jpg", ".png"))
+    assert files
+    return files
+
+
+@pytest.mark.slow
+def test_identical_frames_in_the_polyp_test_sets(shared_data: Path) -> None:
+    sets = [shared_data / "polyps" / "TestDataset" / name / "images" for name in ("CVC-ColonDB", "ETIS-LaribPolypDB")]
+    colon, etis = (listed(folder) for folder in sets)
+    found = duplicates([*colon, *etis])
+    inside = [sum(i < len(colon) for i in members) for members in found.identical]
+    assert [n for n in inside if n == 0] == [0] * 3, "ETIS: three pairs"
+    assert sum(n > 1 for n in inside) == 17, "ColonDB: seventeen groups"
+    assert not [t for t in found.twins if (t.a < len(colon)) != (t.b < len(colon))]
+
+
+@pytest.mark.slow
+def test_brisc_images_that_cross_train_and_test(shared_data: Path) -> None:
+    task = shared_data / "brisc2025" / "segmentation_task"
+    train = [f for f in listed(task / "train" / "images") if "_me_" in f.name]
+    test = [f for f in listed(task / "test" / "images") if "_me_" in f.name]
+    found = duplicates([*train, *test])
+    crossing = [m for m in found.identical if m[0] < len(train) <= m[-1]]
+    assert len(crossing) >= 7
+
+
+@pytest.mark.slow
+def test_different_pairs_are_left_alone(shared_data: Path) -> None:
+    """200 random pairs: of two hospitals' endoscopies, and of two kinds of tumour in the same plane."""
+    polyps, brisc = shared_data / "polyps", shared_data / "brisc2025" / "segmentation_task" / "train" / "images"
+    rng = np.random.default_rng(0)
+
+    def some(files: list[Path]) -> list[Path]:
+        return [files[i] for i in rng.permutation(len(files))[:100]]
+
+    slices = listed(brisc)
+    left = some(listed(polyps / "TrainDataset" / "image")) + some([f for f in slices if "_me_ax" in f.name])
+    right = some(listed(polyps / "TestDataset" / "CVC-ColonDB" / "images"))
+    right += some([f for f in slices if "_gl_ax" in f.name])
+    pictures = np.stack([one.picture for one in prints([*left, *right])])
+    scores = correlations(pictures, torch.stack([torch.arange(200), torch.arange(200, 400)], dim=1))
+    assert int((scores >= NEAR).sum()) <= 1
