@@ -8,7 +8,7 @@ the mask (`drops="mask"`), so that guidance strengthens the mask itself.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -21,6 +21,8 @@ from laworder.errors import UserError
 from laworder.law import sampling
 
 Drops = Literal["prompt", "mask"]
+Denoise = Callable[..., Tensor]
+"""What `Backbone.denoise` is: (latents, t, text, mask, *, scale) → prediction."""
 
 
 def starting_noise(backbone: Backbone, generators: Sequence[torch.Generator]) -> Float[Tensor, "b z side side"]:
@@ -44,6 +46,7 @@ def sample_images(
     drops: Drops = "prompt",
     empty: Float[Tensor, "1 tokens width"] | None = None,
     scale: float = 1.0,
+    denoise: Denoise | None = None,
 ) -> Float[Tensor, "b c size size"]:
     """Images in [−1, 1], on the backbone's device.
 
@@ -53,24 +56,25 @@ def sample_images(
     guidance:   1 costs half, and has no unconditional branch
     empty:      embedding of the empty prompt, where it is at hand
     scale:      of the ControlNet's residuals
+    denoise:    takes the place of `backbone.denoise` (a compiled one), and gets `masks` as they are given here
     """
     if noise is None:
         assert generators is not None, "give the noise or the generators"
         noise = starting_noise(backbone, generators)
     scheduler = sampler(scheduler_name, backbone.scheduler)
+    # Its own numbers stay on the CPU, or every step would wait for the device to say how far it is.
+    scheduler.set_timesteps(steps)
     device = backbone.device
-    scheduler.set_timesteps(steps, device=device)
     extra = _extra(scheduler, eta, generators)
     latents = noise.to(device) * scheduler.init_noise_sigma
     text, masks = text.to(device), None if masks is None else masks.to(device)
+    blank = None
     if guidance != 1.0 and drops == "prompt":
         blank = (backbone.embed([""]) if empty is None else empty).to(text)
-    else:
-        blank = text[:1]
+    predict = _guided(denoise or backbone.denoise, text, blank, masks, guidance, scale)
     with sampling():
-        for t in scheduler.timesteps:
-            seen = scheduler.scale_model_input(latents, t)
-            prediction = _guided(backbone, seen, t, text, blank, masks, guidance, drops, scale)
+        for t, moment in zip(scheduler.timesteps, scheduler.timesteps.to(device), strict=True):
+            prediction = predict(scheduler.scale_model_input(latents, t), moment)
             latents = scheduler.step(prediction.float(), t, latents, **extra, return_dict=False)[0]
     if not torch.isfinite(latents).all():
         raise UserError("sampling gave latents that are no numbers (NaN): try precision fp32, or less guidance")
@@ -78,26 +82,26 @@ def sample_images(
 
 
 def _guided(
-    backbone: Backbone,
-    latents: Tensor,
-    t: Tensor,
-    text: Tensor,
-    blank: Tensor,
-    masks: Tensor | None,
-    guidance: float,
-    drops: Drops,
-    scale: float,
-) -> Tensor:
+    denoise: Denoise, text: Tensor, blank: Tensor | None, masks: Tensor | None, guidance: float, scale: float
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """(latents, t) → the guided prediction; what does not change from step to step is put together once."""
     if guidance == 1.0:
-        return backbone.denoise(latents, t, text, masks, scale=scale)
-    if drops == "mask":
-        free = backbone.denoise(latents, t, text, None)
-        bound = backbone.denoise(latents, t, text, masks, scale=scale)
-    else:
-        both = torch.cat([blank.expand_as(text), text])
-        twice = None if masks is None else torch.cat([masks, masks])
-        free, bound = backbone.denoise(torch.cat([latents, latents]), t, both, twice, scale=scale).chunk(2)
-    return free + guidance * (bound - free)
+        return lambda latents, t: denoise(latents, t, text, masks, scale=scale)
+    if blank is None:  # the free branch does without the mask
+
+        def without_mask(latents: Tensor, t: Tensor) -> Tensor:
+            free = denoise(latents, t, text, None, scale=scale)
+            return free + guidance * (denoise(latents, t, text, masks, scale=scale) - free)
+
+        return without_mask
+    both = torch.cat([blank.expand_as(text), text])
+    twice = None if masks is None else torch.cat([masks, masks])
+
+    def without_prompt(latents: Tensor, t: Tensor) -> Tensor:
+        free, bound = denoise(torch.cat([latents, latents]), t, both, twice, scale=scale).chunk(2)
+        return free + guidance * (bound - free)
+
+    return without_prompt
 
 
 def _extra(scheduler: Any, eta: float, generators: Sequence[torch.Generator] | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Final
 
 from laworder.diffusion.library import library
@@ -45,4 +46,14 @@ def sampler(name: str, schedule: Any) -> Any:
     if name not in SCHEDULERS:
         raise UserError(f"scheduler: {name!r} is unknown{nearest(name, SCHEDULERS)}")
     kind = getattr(library("diffusers"), SCHEDULERS[name])
+    if schedule.config.get("rescale_betas_zero_snr") and not _begins_in_pure_noise(kind):
+        able = [n for n, k in SCHEDULERS.items() if _begins_in_pure_noise(getattr(library("diffusers"), k))]
+        raise UserError(
+            f"scheduler: {name} cannot begin in pure noise, as this model was trained; use {', '.join(able)}"
+        )
     return kind.from_config(schedule.config)
+
+
+def _begins_in_pure_noise(kind: Any) -> bool:
+    """Whether a sampler knows zero terminal SNR; others would ignore the setting, and sample another schedule."""
+    return "rescale_betas_zero_snr" in inspect.signature(kind.__init__).parameters
