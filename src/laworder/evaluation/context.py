@@ -1,0 +1,49 @@
+"""What every judge is given. A judge is a module of this room with `measure(context: Context) -> Section`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from laworder.data.pairs import Source
+from laworder.evaluation.features import FeatureStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """The inputs of one evaluation. Nothing in here changes while it runs.
+
+    generated: the generated images, each with the mask that made it
+    real:      the real pairs that they are compared with
+    train:     the pairs that the generator was trained on, where `real` is not them; see `seen`
+    held_out:  real pairs that neither the generator nor the judge has seen: the judge's own ceiling
+    judge:     segmenter for mask recovery: whatever `load_segmenter` takes, or a folder of nnU-Net
+    force:     go on where the judge was trained on what it judges
+    features:  embeddings of a source by name of the encoder, kept on disk by content:
+               `context.features.of(context.generated, "inception")` is a float32 array, one row an image
+    encoder:   the second feature space; None where only Inception is to be used
+    out:       folder of the results, made already; a judge may write into a subfolder of its own name
+    seed, batch, device, resamples: as typed
+    """
+
+    generated: Source
+    real: Source
+    train: Source | None = None
+    held_out: Source | None = None
+    judge: str | None = None
+    force: bool = False
+    features: FeatureStore
+    encoder: str | None = None
+    clip: str | None = None
+    out: Path
+    seed: int = 0
+    batch: int = 16
+    resamples: int = 100
+    device: torch.device
+
+    @property
+    def seen(self) -> Source:
+        """What the generator was trained on, as far as we are told."""
+        return self.real if self.train is None else self.train
