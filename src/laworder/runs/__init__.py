@@ -11,9 +11,10 @@ from laworder.runs.batches import Batches
 from laworder.runs.checkpoint import Checkpoint, CheckpointError, Checkpoints, load_checkpoint
 from laworder.runs.files import WriteError, atomic_write, sha256_file
 from laworder.runs.lock import Lock, LockedError
-from laworder.runs.loop import NonFiniteError, Plan, Result, train_loop
+from laworder.runs.loop import NonFiniteError, train_loop
 from laworder.runs.manifest import Manifest, read_manifest
 from laworder.runs.metrics_log import MetricsLog, read_metrics
+from laworder.runs.plan import Plan, Result
 from laworder.runs.progress import Progress
 from laworder.runs.randomness import batch_indices, generator, permutation, seed_all
 from laworder.runs.reproduce import Reproduction, reproduction

@@ -15,8 +15,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -26,9 +25,9 @@ from laworder.errors import UserError
 from laworder.runs.batches import Batches
 from laworder.runs.checkpoint import load_checkpoint
 from laworder.runs.distributed import from_first, mean_over_ranks
+from laworder.runs.plan import Plan, Result
 from laworder.runs.randomness import seed_all
 from laworder.runs.run import Run
-from laworder.runs.schedules import Schedule, constant
 from laworder.runs.signals import Stopped
 from laworder.runs.task import BufferGuard, Task, capture, restore
 
@@ -38,59 +37,6 @@ Evaluate = Callable[[int], Mapping[str, float]]
 
 class NonFiniteError(UserError):
     """A loss or a gradient that is not a number: the update was not made."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How long, how often, how fast.
-
-    steps:      updates in all
-    seed:       of the data's order and of every draw
-    accumulate: micro-batches per update
-    clip:       largest norm of the gradient; None leaves it as it is (the norm is logged either way)
-    schedule:   factor on every group's learning rate at update k = 1 … steps
-    log_every:  updates between lines of metrics.jsonl; the last update always has one
-    save_every: updates between checkpoints; the last update always has one
-    eval_every: updates between evaluations, 0 for none; the last update always has one
-    best:       name of the evaluated number whose best state is kept as best.safetensors
-    best_mode:  whether more of it is better
-    """
-
-    steps: int
-    seed: int
-    accumulate: int = 1
-    clip: float | None = None
-    schedule: Schedule = constant
-    log_every: int = 1
-    save_every: int = 500
-    eval_every: int = 0
-    best: str | None = None
-    best_mode: Literal["max", "min"] = "max"
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "accumulate", "log_every", "save_every"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.eval_every < 0:
-            raise UserError(f"eval_every must be 0 (never) or more, not {self.eval_every}")
-        if self.best_mode not in ("max", "min"):
-            raise UserError(f"best_mode must be max or min, not {self.best_mode!r}")
-        if self.best is not None and not self.eval_every:
-            raise UserError(f"best is {self.best!r}, but nothing is evaluated: set eval_every to more than 0")
-        if self.clip is not None and not self.clip > 0:
-            raise UserError(f"clip must be above 0, or none, not {self.clip}")
-
-    def due(self, every: int, step: int) -> bool:
-        return every > 0 and (step % every == 0 or step == self.steps)
-
-
-@dataclass(frozen=True)
-class Result:
-    """step: updates done; resumed: those done by earlier processes; already_done: the run was finished before."""
-
-    step: int
-    resumed: int
-    already_done: bool = False
 
 
 def train_loop(run: Run, task: Task, batches: Batches, plan: Plan, *, evaluate: Evaluate | None = None) -> Result:
@@ -123,12 +69,16 @@ class _Loop:
         bar = run.progress(total=plan.steps, initial=first, unit="step")
         with closing(cast("Any", stream)), bar:
             self._stop_if_asked(first, everyone=0.0)
-            for step in range(first + 1, plan.steps + 1):
+            step = first
+            while step < plan.steps and not plan.exhausted(step, self.best["step"]):
+                step += 1
                 record = self._one(step, stream)
                 bar.update()
                 bar.set_postfix(loss=f"{record['loss']:.4g}", refresh=False)
                 self._stop_if_asked(step, everyone=record["stop"])
-        return Result(step=max(first, plan.steps), resumed=first)
+        if self.saved != step:  # patience ended between two checkpoints
+            self._save(step)
+        return Result(step=step, resumed=first, early=step < plan.steps)
 
     def _resume(self) -> int:
         run = self.run
@@ -190,6 +140,7 @@ class _Loop:
             (loss / plan.accumulate).backward()
             assert "loss" not in parts, "the loss is logged under that name; parts are its terms"
             tallies.append({"loss": loss, **parts})
+        task.after_backward(step)
         norm = get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         record, losses = self._read(tallies, norm)
         factor = plan.schedule(step)

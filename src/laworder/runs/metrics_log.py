@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from laworder.errors import UserError
 from laworder.runs.files import WriteError
@@ -20,11 +20,27 @@ def _encode(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+class Mirror(Protocol):
+    """Something else that shows the metrics. What it holds is a function of the log, whatever happened in between."""
+
+    def begin(self, lines: list[dict[str, Any]]) -> None:
+        """Show these lines and no others: the log as it stands when a run begins or goes on."""
+        ...
+
+    def write(self, step: int, values: Mapping[str, float | int | str]) -> None:
+        """Show one more line."""
+        ...
+
+
 class MetricsLog:
-    """Lines `{"step": k, name: value, …}` with k rising. A line reaches the file whole: one write, appended."""
+    """Lines `{"step": k, name: value, …}` with k rising. A line reaches the file whole: one write, appended.
+
+    mirrors: told of every line after it is in the file
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.mirrors: list[Mirror] = []
         self._file: int | None = None
 
     def write(self, step: int, values: Mapping[str, float | int | str]) -> None:
@@ -38,6 +54,8 @@ class MetricsLog:
                 data = data[os.write(self._file, data) :]
         except OSError as error:
             raise WriteError(f"cannot write {self.path}: {error.strerror}") from error
+        for mirror in self.mirrors:
+            mirror.write(step, values)
 
     def sync(self) -> None:
         """Put the lines on the disk. Called before a checkpoint is written, so that no checkpoint is ahead of them."""
@@ -65,6 +83,8 @@ class MetricsLog:
             with self.path.open("r+b") as file:
                 file.truncate(kept)
                 os.fsync(file.fileno())
+        for mirror in self.mirrors:
+            mirror.begin(read_metrics(self.path))
 
     def close(self) -> None:
         if self._file is not None:

@@ -31,6 +31,10 @@ class Task(ABC):
         that this update will have in the log; `micro` counts from 0 to accumulate − 1.
         """
 
+    def after_backward(self, step: int) -> None:  # noqa: B027
+        """Called once an update, behind its last backward pass and before gradients are measured and clipped: where
+        several processes share the batch and no wrapper averages their gradients, this does."""
+
     def after_step(self, step: int) -> None:  # noqa: B027
         """Called after each update: a moving average of the weights belongs here."""
 

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Protocol
+
 from laworder.data.pairs import Source
 from laworder.data.split_files import read_splits
 from laworder.data.splits import Split, split_source
 from laworder.errors import UserError
-from laworder.segmentation.settings import TrainConfig
 
 
-def parts_of(config: TrainConfig, source: Source) -> Split:
+class Splitting(Protocol):
+    """The settings of any training that say who is held out."""
+
+    @property
+    def split(self) -> Path | None: ...
+    @property
+    def fold(self) -> int: ...
+    @property
+    def held_out(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def split_by(self) -> str: ...
+
+
+def parts_of(config: Splitting, source: Source) -> Split:
     """The split that a run of these settings trains on."""
     if config.split is None:
         return split_source(source, val=config.held_out, seed=config.seed, by=config.split_by)

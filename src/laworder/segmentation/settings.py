@@ -35,9 +35,13 @@ class Optimiser:
     floor: float = option(1e-6, "learning rate at the end of the cosine", minimum=0)
     weight_decay: float = option(1e-4, "decoupled weight decay", minimum=0)
     alpha: float = option(5.0, "weight of AdEMAMix's slow average", minimum=0)
+    beta3: float = option(0.9999, "decay of AdEMAMix's slow average", above=0, maximum=1)
+    mix_warmup: int = option(0, "updates over which alpha and beta3 rise to their values", unit="steps", minimum=0)
     warmup: int = option(0, "linear warm-up", unit="steps", minimum=0)
     clip: float | None = option(None, "largest norm of the gradient", above=0)
-    ema: float = option(0.0, "decay of the averaged weights that are validated and kept; 0: none", minimum=0, maximum=1)
+    ema: float = option(
+        0.0, "decay of the averaged weights and statistics that are validated and kept; 0: none", minimum=0, maximum=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +58,35 @@ class TrainConfig:
     classes: int = option(1, "1 for lesion or not; else classes of the masks, background included", minimum=1)
     seed: int = option(0, "of the split, the initial weights, the order of the data and every draw", minimum=0)
     epochs: int = option(100, "times that every training image is seen", minimum=1)
-    batch: int = option(16, "images a step", minimum=1)
+    batch: int = option(16, "images an update, over all processes and parts", minimum=1)
+    accumulate: int = option(1, "parts that a batch is computed in, one after the other, to save memory", minimum=1)
     held_out: float = option(0.1, "share of the pairs that is kept for validation", above=0, maximum=0.9)
     split_by: Literal["group", "image"] = option("group", "what must not cross the split; the paper splits by image")
     split: Path | None = option(None, "split file of `laworder data split`; held_out and split_by then say nothing")
     fold: int = option(0, "which split of the file, where it holds several", minimum=0)
     validate_every: int = option(1, "epochs between validations", minimum=1)
+    patience: int | None = option(
+        None, "validations in a row without a better Dice after which training ends early; none: never", minimum=1
+    )
+    class_weights: tuple[float, ...] | None = option(
+        None, "weight of each class's pixels in the cross-entropy, background first; none: all 1", minimum=0
+    )
+    deep_supervision: bool = option(
+        True, "train all outputs of a model that has several (PraNet, EGE-UNet); off: the finest"
+    )
     device: str = option("auto", "cpu, cuda, cuda:1 … or auto")
     precision: Literal["fp32", "bf16"] = option("fp32", "arithmetic of the network; weights stay fp32")
+    channels_last: bool = option(False, "keep each pixel's channels together in memory; often faster in bf16 on GPUs")
     compile: bool = option(False, "compile the network first; pays off in long runs")
+    cache_gb: float = option(
+        8.0,
+        "decoded training pairs up to this size stay in the device's memory; more go through a file of this size",
+        unit="GB",
+        minimum=0,
+    )
+    log: Literal["auto", "none", "tensorboard", "wandb"] = option(
+        "auto", "where metrics are shown beside the run folder; auto: TensorBoard where it is installed"
+    )
     augment: Augmentation = group(Augmentation, "what is done to each training batch")
     optimiser: Optimiser = group(Optimiser, "how the weights move")
     phantom: Phantom = group(Phantom, "the drawn data, where data is phantom")
