@@ -115,8 +115,8 @@ class TrainConfig:
     flips: Literal["none", "h", "hv"] = option("h", "mirror images that training sees: left-right, up-down too")
     seed: int = option(0, "of the split, the initial weights, the order of the data and every draw", minimum=0)
     steps: int = option(1000, "optimiser steps", minimum=1)
-    batch: int = option(20, "images a step, on each process", minimum=1)
-    accumulate: int = option(1, "batches a step", minimum=1)
+    batch: int = option(20, "images a step, over all processes and parts", minimum=1)
+    accumulate: int = option(1, "parts that a batch is computed in, one after the other, to save memory", minimum=1)
     save_every: int = option(500, "steps between checkpoints", minimum=1)
     held_out: float = option(0.1, "share of the pairs that is kept for validation", above=0, maximum=0.9)
     split_by: Literal["group", "image"] = option("group", "what must not cross the split; the paper splits by image")
@@ -124,6 +124,15 @@ class TrainConfig:
     fold: int = option(0, "which split of the file, where it holds several", minimum=0)
     device: str = option("auto", "cpu, cuda, cuda:1 … or auto")
     precision: Literal["fp32", "bf16"] = option("fp32", "arithmetic of the networks; weights stay fp32")
+    cache_gb: float = option(
+        16.0,
+        "latents and masks up to this size stay in the device's memory, more in the machine's",
+        unit="GB",
+        minimum=0,
+    )
+    log: Literal["auto", "none", "tensorboard", "wandb"] = option(
+        "auto", "where metrics are shown beside the run folder; auto: TensorBoard where it is installed"
+    )
     law: Law = group(Law, "constants of the objective")
     noise: Noise = group(Noise, "the diffusion itself")
     optimiser: Optimiser = group(Optimiser, "how the weights move")

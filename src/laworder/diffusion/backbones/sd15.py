@@ -12,6 +12,7 @@ from typing import Any
 
 from laworder.diffusion.autoencoders import Diffusers
 from laworder.diffusion.backbone import Backbone
+from laworder.diffusion.control import fresh_control
 from laworder.diffusion.library import library
 from laworder.diffusion.settings import Network
 from laworder.diffusion.text import ClipWords
@@ -52,10 +53,7 @@ def sd15(*, size: int, network: Network) -> Backbone:
 
 def _controlnet(diffusers: Any, unet: Any, released: str | None, factor: int) -> Any:
     if released is None:
-        halvings = factor.bit_length() - 1
-        return diffusers.ControlNetModel.from_unet(
-            unet, conditioning_embedding_out_channels=(16, 32, 96, 256)[: halvings + 1]
-        )
+        return fresh_control("sd15", unet, factor)
     source = _source(released, (), "network.controlnet")
     control = _read(diffusers.ControlNetModel.from_pretrained, source, None)
     for name in ("in_channels", "block_out_channels", "cross_attention_dim"):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from laworder.diffusion.autoencoders import Autoencoder, open_autoencoder
 from laworder.diffusion.backbone import Backbone
+from laworder.diffusion.control import fresh_control
 from laworder.diffusion.folders import MODEL
 from laworder.diffusion.library import library
 from laworder.diffusion.schedules import noise_schedule
@@ -39,15 +40,11 @@ def small(*, size: int, network: Network, noise: Noise, prompts: Sequence[str] =
         attention_head_dim=HEADS,
         dropout=network.dropout,
     )
-    halvings = autoencoder.factor.bit_length() - 1
-    control = diffusers.ControlNetModel.from_unet(
-        unet, conditioning_channels=1, conditioning_embedding_out_channels=(16, 32, 64, 128, 256)[: halvings + 1]
-    )
     return Backbone(
         name="small",
         size=size,
         unet=unet,
-        controlnet=control,
+        controlnet=fresh_control("small", unet, autoencoder.factor),
         autoencoder=autoencoder.requires_grad_(False),
         words=FixedWords(prompts, width=WIDTH),
         scheduler=noise_schedule(noise.prediction, noise.betas),

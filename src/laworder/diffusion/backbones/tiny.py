@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from laworder.diffusion.autoencoders import Pixels
 from laworder.diffusion.backbone import Backbone
+from laworder.diffusion.control import fresh_control
 from laworder.diffusion.library import library
 from laworder.diffusion.schedules import noise_schedule
 from laworder.diffusion.text import FixedWords
@@ -35,14 +36,11 @@ def tiny(
         attention_head_dim=2,
         norm_num_groups=8,
     )
-    control = diffusers.ControlNetModel.from_unet(
-        unet, conditioning_channels=1, conditioning_embedding_out_channels=(8, 16, 32)
-    )
     return Backbone(
         name="tiny",
         size=size,
         unet=unet,
-        controlnet=control,
+        controlnet=fresh_control("tiny", unet, FACTOR),
         autoencoder=pixels,
         words=FixedWords(prompts, width=WIDTH),
         scheduler=noise_schedule(prediction),
