@@ -45,6 +45,27 @@ COMMANDS: tuple[Command, ...] = (
         "laworder.data.commands.audit",
     ),
     Command("data split", "Data", "who trains and who is held out, written down", "laworder.data.commands.split"),
+    Command(
+        "synth train", "Synthesise", "train a diffusion model that draws images for masks", "laworder.diffusion.train"
+    ),
+    Command(
+        "synth train-vae",
+        "Synthesise",
+        "fit the small autoencoder whose latents backbone small works on",
+        "laworder.diffusion.train_vae",
+    ),
+    Command(
+        "synth sample",
+        "Synthesise",
+        "draw images for masks, as prepared data that says where each came from",
+        "laworder.diffusion.sampling.command",
+    ),
+    Command(
+        "synth inspect",
+        "Synthesise",
+        "what a model was trained on and how; sheets of mask, image and overlay",
+        "laworder.diffusion.inspection.command",
+    ),
     Command("seg train", "Segment", "train a segmenter on a folder of images and masks", "laworder.segmentation.train"),
     Command(
         "seg evaluate",
@@ -57,6 +78,25 @@ COMMANDS: tuple[Command, ...] = (
         "Segment",
         "masks for pictures, folders, volumes and large TIFFs",
         "laworder.segmentation.predict_command",
+    ),
+    Command("paper list", "The paper's study", "the tables that can be made", "laworder.paper.commands.list_"),
+    Command(
+        "paper plan",
+        "The paper's study",
+        "the runs behind a table: done, stale and why, missing; how long they take",
+        "laworder.paper.commands.plan",
+    ),
+    Command(
+        "paper run",
+        "The paper's study",
+        "do what is missing, here, on a Ray cluster or one share of it",
+        "laworder.paper.commands.run",
+    ),
+    Command(
+        "paper table",
+        "The paper's study",
+        "ours beside the paper's: Markdown, LaTeX, CSV",
+        "laworder.paper.commands.table",
     ),
     Command("models", "Look things up", "every segmenter with its size and cost", "laworder.segmenters.command"),
     Command("reproduce", "Look things up", "run a finished run again and compare", "laworder.cli.reproduce"),

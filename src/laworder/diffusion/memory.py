@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from laworder.diffusion.settings import TrainConfig
 from laworder.diffusion.task import DiffuseTask
@@ -51,12 +52,16 @@ def largest_that_fits(task: DiffuseTask, most: int) -> int:
 def _fits(task: DiffuseTask, images: int) -> bool:
     for parameter in task.learning:
         parameter.grad = None
+    state: list[Tensor] = []
     try:
+        if not any(rule.state for rule in task.optimizers.values()):  # before the first update it takes no memory yet
+            state = [torch.empty_like(p) for p in task.learning for _ in range(2)]
         positions = torch.arange(images) % len(task.store.names)
         task.micro_step(positions, 1, 0)[0].backward()
     except torch.OutOfMemoryError:
         return False
     finally:
+        state.clear()
         for parameter in task.learning:
             parameter.grad = None
         if task.device.type == "cuda":

@@ -1,0 +1,1 @@
+"""Fitting an autoencoder to the user's own images, for backbone `small`."""
