@@ -6,6 +6,7 @@ from pytorch_optimizer import AdEMAMix
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
+from laworder.errors import UserError
 from laworder.runs.schedules import Schedule, cosine
 from laworder.segmentation.settings import Optimiser
 
@@ -40,4 +41,6 @@ def build_optimiser(model: nn.Module, settings: Optimiser) -> Optimizer:
 
 def build_schedule(settings: Optimiser, steps: int) -> Schedule:
     """A warm-up, then half a cosine from `lr` to `floor`. `steps` are updates, however many processes share them."""
-    return cosine(steps, floor=min(1.0, settings.floor / settings.lr), warmup=settings.warmup)
+    if settings.floor > settings.lr:
+        raise UserError(f"optimiser.floor: {settings.floor:g} is above the peak rate {settings.lr:g}; lower it")
+    return cosine(steps, floor=settings.floor / settings.lr, warmup=settings.warmup)
