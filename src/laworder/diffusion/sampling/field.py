@@ -51,9 +51,9 @@ def _darkest(level: Float[np.ndarray, "h w"]) -> float:
 
 
 def union_field(seen: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
-    """The field where no image tells it: wherever any real mask has a lesion, with the gaps closed."""
+    """The field where no image tells it: wherever any real mask has a lesion and a little around, gaps closed."""
     reach = max(1, min(seen.shape) // 16)
-    return shrunk(grown(seen, reach), reach) | seen
+    return shrunk(grown(seen, 2 * reach), reach) | seen
 
 
 def largest(mask: Bool[np.ndarray, "h w"], keep: int = 1) -> Bool[np.ndarray, "h w"]:

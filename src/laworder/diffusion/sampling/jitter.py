@@ -35,11 +35,11 @@ _DEPTHS = (12, 16, 24, 32)  # parts of the side: how deep in its field a real le
 class Jitter:
     """How far a made mask may be from the real one that it comes from."""
 
-    shift: float = option(0.15, "largest shift of the lesion", unit="share of the side", minimum=0, maximum=1)
+    shift: float = option(0.1, "largest shift of the lesion", unit="share of the side", minimum=0, maximum=1)
     size: float = option(0.5, "largest change of its area; 0.5 is from 1/1.5 to 1.5 times", minimum=0, maximum=9)
     turn: float = option(30.0, "largest turn either way", unit="degrees", minimum=0, maximum=180)
     stretch: float = option(0.2, "largest stretch along one axis; the other shrinks by it", minimum=0, maximum=1)
-    bend: float = option(0.12, "how far its outline is bent", unit="share of its radius", minimum=0, maximum=0.5)
+    bend: float = option(0.08, "how far its outline is bent", unit="share of its radius", minimum=0, maximum=0.5)
     mirror: bool = option(True, "mirror every other lesion in its place")
     margin: float = option(0.02, "band inside the field's border that stays free", unit="share of the side", minimum=0)
     smallest: float = option(0.05, "no smaller than this quantile of the real lesions", minimum=0, maximum=1)
@@ -123,7 +123,8 @@ def _room(lesion: _Lesion, field: Bool[np.ndarray, "h w"], margin: int) -> Bool[
     """
     for part in _DEPTHS:
         deep = _inner(field, min(field.shape) // part)
-        if np.count_nonzero(deep & (lesion.mask > 0)) >= (1 - _LOST) * lesion.area:
+        kept = np.count_nonzero(deep & (lesion.mask > 0)) >= (1 - _LOST) * lesion.area
+        if kept and np.count_nonzero(deep) >= 2 * lesion.area:  # else there would be no room to move
             return deep
     room = _inner(field, margin)
     return room if (room & (lesion.mask > 0)).any() else field
