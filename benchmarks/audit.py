@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
-import json
 import time
 from pathlib import Path
 
@@ -22,7 +21,7 @@ import numpy as np
 from laworder.data.audit import Reconstruct, audit, open_autoencoder
 from laworder.data.audit.charts import Chart, ratio_chart, survival_chart
 from laworder.data.audit.page import make_page
-from laworder.data.audit.record import as_dict
+from laworder.data.audit.record import as_dict, as_json
 from laworder.data.audit.study import Audit
 from laworder.data.audit.table import as_markdown
 from laworder.data.audit.tables import tables, twin_table
@@ -37,6 +36,7 @@ from laworder.runs.manifest import command_line, describe_device, now
 RESULTS = Path(__file__).resolve().parent / "results"
 CHARTS = RESULTS.parent.parent / "docs" / "guide" / "img"
 LEAST_TUMOUR = 50
+LISTED = 12
 FOLDERS = {
     "polyps": {
         "train": "polyps/TrainDataset/image polyps/TrainDataset/masks",
@@ -93,8 +93,7 @@ def digest(result: Audit, split: str) -> str:
     for one in result.looks:
         if one.split == split:
             seen = one.fingerprint.digest if one.fingerprint else ""
-            total.update(f"{one.name}\0{one.height}\0{one.width}\0{one.mask.area!r}\0{seen}\0".encode())
-            total.update(one.shape.tobytes())
+            total.update(f"{one.name}\0{one.height}\0{one.width}\0{one.mask_digest}\0{seen}\0".encode())
     return total.hexdigest()
 
 
@@ -132,9 +131,9 @@ def measure(name: str, data: Path, vae: Reconstruct | None, vae_images: int, pag
         ended=now(),
         outcome="done",
     )
-    content = {"seconds": round(seconds, 1), **as_dict(result), "manifest": dataclasses.asdict(manifest)}
+    content = {"seconds": round(seconds, 1), **as_dict(result, listed=LISTED), "manifest": dataclasses.asdict(manifest)}
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"audit-{name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (RESULTS / f"audit-{name}.json").write_text(as_json(content), "utf-8")
     lines = [f"- **{finding.severity}**: {finding.text}" for finding in result.findings]
     parts = [
         "\n".join(lines) + "\n",

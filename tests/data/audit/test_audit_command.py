@@ -46,7 +46,7 @@ def test_the_command_writes_a_page_and_numbers_and_is_strict_when_asked(
     words = ["data", "audit", str(layout), "--out", str(out), "--sizes", "64"]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert "error: 1 images of train and 1 of test are identical" in printed
+    assert "error: 1 image of train and 1 of test are identical" in printed
     assert re.search(r"^Survival, train", printed, re.MULTILINE)
     page = out.read_text(encoding="utf-8")
     assert "data:image/jpeg;base64," in page

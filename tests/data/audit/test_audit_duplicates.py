@@ -99,6 +99,20 @@ def test_featureless_images_are_only_ever_identical() -> None:
     assert found.twins == []
 
 
+def test_the_black_frame_of_an_endoscope_makes_no_twins() -> None:
+    """Faint, smooth scenes behind one octagon: its edge is all that they share, and the strongest thing in them."""
+    y, x = np.mgrid[:256, :256]
+    inside = (abs(y - 128) < 110) & (abs(x - 128) < 110) & (abs(y - 128) + abs(x - 128) < 170)
+    rng = np.random.default_rng(0)
+    scenes = []
+    for _ in range(24):
+        coarse = Image.fromarray(rng.integers(70, 130, (9, 9), dtype=np.uint8)).resize(
+            (256, 256), Image.Resampling.BICUBIC
+        )
+        scenes.append(np.where(inside, np.asarray(coarse), 4)[..., None].astype(np.uint8))
+    assert find_duplicates([fingerprint(scene) for scene in scenes]).twins == []
+
+
 def test_masks_alone_have_no_duplicates() -> None:
     assert find_duplicates([None, None]).identical == []
 

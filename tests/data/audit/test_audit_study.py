@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -10,9 +11,9 @@ import pytest
 import torch
 
 from laworder.data.audit import Audit, audit
-from laworder.data.audit.leaks import across, conflicts
+from laworder.data.audit.leaks import across
 from laworder.data.audit.page import make_page
-from laworder.data.audit.record import as_dict
+from laworder.data.audit.record import as_dict, as_json
 from laworder.data.audit.table import as_markdown, as_text
 from laworder.data.audit.tables import tables
 from laworder.data.pairs import Pair, Source
@@ -64,7 +65,7 @@ def test_sound_data_has_no_errors(pairs: list[Pair]) -> None:
 def test_copies_across_splits_are_errors_and_inside_one_are_warnings(pairs: list[Pair]) -> None:
     planted = [replace(pairs[k], name=f"again-{k}", group=f"again-{k}") for k in (1, 2)]
     result = run(train=[*pairs[:32], planted[0]], test=[*pairs[32:], planted[1]])
-    assert "1 images of train and 1 of test are identical" in texts(result, "error")
+    assert "1 image of train and 1 of test are identical" in texts(result, "error")
     assert "1 group of identical images" in texts(result, "warning")
     assert [(result.looks[a].name, result.looks[b].name) for a, b in across(result, "identical")["train", "test"]] == [
         (pairs[2].name, "again-2")
@@ -75,13 +76,33 @@ def test_a_mirrored_copy_in_another_split_is_an_error(pairs: list[Pair]) -> None
     mirrored = replace(pairs[0], image=pairs[0].image[:, ::-1].copy(), mask=pairs[0].mask[:, ::-1].copy(), name="m")
     result = run(train=pairs[:32], test=[*pairs[32:], mirrored])
     assert "mirrored or turned copies" in texts(result, "error")
-    assert conflicts(result) == []  # its mask was mirrored with it
+    assert result.conflicts == []  # its mask was mirrored with it
 
 
 def test_equal_images_with_other_masks_are_conflicts(pairs: list[Pair]) -> None:
     other = replace(pairs[0], mask=np.roll(pairs[0].mask, 40, axis=1), name="other", group="other")
     result = run(train=[*pairs, other])
     assert "with different masks" in texts(result, "warning")
+
+
+def test_a_mirrored_copy_whose_mask_was_not_mirrored_is_a_conflict() -> None:
+    pair = drawn(1, seed=4)[0]
+    image = pair.image[:, ::-1].repeat(2, axis=0).repeat(2, axis=1)  # and twice the size
+    mask = pair.mask.repeat(2, axis=0).repeat(2, axis=1)
+    turned, kept = (replace(pair, image=image, mask=m.copy(), name=n) for n, m in (("t", mask[:, ::-1]), ("k", mask)))
+    assert run(a=[pair], b=[turned]).conflicts == []
+    found = run(a=[pair], b=[kept]).conflicts
+    assert [(one.a, one.b) for one in found] == [(0, 1)]
+    mirrored = pair.mask[:, ::-1]
+    both, either = int((mirrored & pair.mask).sum()), int((mirrored | pair.mask).sum())
+    assert found[0].overlap == pytest.approx(both / either)
+
+
+def test_only_the_copies_inside_a_split_are_named_as_such(pairs: list[Pair]) -> None:
+    again = [replace(pairs[1], name=f"again-{k}", group=f"again-{k}") for k in (1, 2)]
+    warned = texts(run(train=[*pairs[:32], again[0]], test=[*pairs[32:], again[1]]), "warning")
+    assert f"{pairs[1].name} = again-1" in warned
+    assert "again-2" not in warned
 
 
 def test_one_patient_on_both_sides_is_an_error(pairs: list[Pair]) -> None:
@@ -183,7 +204,21 @@ def test_tables_and_page_say_the_same(pairs: list[Pair]) -> None:
     for title in ("Duplicates and leaks", "Will this lesion survive?", "What LAW will do with these masks"):
         assert title in page
     assert page.count("<svg") == 3
-    assert as_dict(result)["splits"]["train"]["pairs"] == 24
+
+
+def test_the_record_is_readable_json_with_short_lists(pairs: list[Pair]) -> None:
+    again = [replace(pair, name=f"again [ {k} ]") for k, pair in enumerate(pairs[:5])]
+    record = as_dict(run(train=pairs[:24], test=again), listed=2)
+    assert record["splits"]["train"]["pairs"] == 24
+    found = record["duplicates"]["across"]["identical"]["train and test"]
+    assert found["images"] == [5, 5]
+    assert found["first"][1] == [f"train/{pairs[1].name}", "test/again [ 1 ]"]
+    assert len(found["first"]) == 2
+    text = as_json({**record, "share": 1 / 3, "unknown": float("nan"), "edges": (0.0, 1.0)})
+    back = json.loads(text)
+    assert back["duplicates"]["across"]["identical"]["train and test"] == found
+    assert (back["share"], back["unknown"], back["edges"]) == (0.3333, None, [0.0, 1.0])
+    assert '"edges": [0.0, 1.0]' in text
 
 
 def test_nothing_to_audit_is_a_users_mistake() -> None:

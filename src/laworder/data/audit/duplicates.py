@@ -1,13 +1,13 @@
 """Images that are the same, or nearly: candidates by fingerprint, then a comparison after alignment.
 
 - *identical*: every decoded pixel is the same.
-- *copy*: the same picture, encoded, scaled or brightened anew: the local-contrast pictures correlate by ≥ 0.95 at the
-  best shift of up to 6 % of the side.
-- *near*: ≥ 0.75, the neighbouring frame of a video, the neighbouring slice of a scan: another picture of the same
+- *copy*: all but the same picture, encoded, scaled or brightened anew, or taken a moment later: the local-contrast
+  pictures correlate by ≥ 0.95 at the best shift of up to 6 % of the side.
+- *near*: ≥ 0.72, the neighbouring frame of a video, the neighbouring slice of a scan: another picture of the same
   patient, which in another split is a leak all the same.
-- *mirrored*: a copy after a flip or a quarter turn (≥ 0.9).
+- *mirrored*: a copy after a flip or a quarter turn.
 
-Candidates are pairs whose low frequencies correlate by ≥ 0.6, at most `PER_IMAGE` for each image, so that the cost is
+Candidates are pairs whose low frequencies correlate by ≥ 0.5, at most `PER_IMAGE` for each image, so that the cost is
 one matrix product and not a comparison of all pairs. On the polyp and BRISC images that loses about 1 % of the near
 pairs, those that are shifted most.
 """
@@ -26,8 +26,8 @@ from tqdm import tqdm
 from laworder.data.audit.components import groups_of_links
 from laworder.data.audit.fingerprints import Fingerprint, frequencies
 
-COPY, NEAR, MIRRORED = 0.95, 0.75, 0.9
-CANDIDATE, CANDIDATE_MIRRORED = 0.6, 0.8
+COPY, NEAR = 0.95, 0.72
+CANDIDATE, CANDIDATE_MIRRORED = 0.5, 0.8
 PER_IMAGE, PER_IMAGE_MIRRORED = 24, 4
 REACH = 6  # pixels of the 96×96 picture
 _ROWS = 1024
@@ -92,7 +92,7 @@ def find_duplicates(
         compared += len(pairs)
         scores = correlations(pictures, pairs, name)
         for (a, b), score in zip(pairs.tolist(), scores.tolist(), strict=True):
-            if score >= (NEAR if straight else MIRRORED) and (a, b) not in twins:
+            if score >= (NEAR if straight else COPY) and (a, b) not in twins:
                 kind = ("copy" if score >= COPY else "near") if straight else "mirrored"
                 twins[a, b] = Twin(usable[a], usable[b], kind, round(score, 4), name)
     ordered = sorted(twins.values(), key=lambda t: (-t.score, t.a, t.b))

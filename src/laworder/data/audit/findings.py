@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from laworder.data.audit.alignment import LEAST
-from laworder.data.audit.leaks import across, conflicts, crossing_groups
+from laworder.data.audit.leaks import across, crossing_groups
 from laworder.data.audit.look import Look
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ def _leaks(audit: Audit) -> Iterator[Finding]:
     for kind, severity in (("identical", "error"), ("copy", "error"), ("near", "warning"), ("mirrored", "error")):
         for (a, b), links in across(audit, kind).items():
             ends = ({i for i, _ in links}, {j for _, j in links})
-            counts = f"{len(ends[0])} images of {a} and {len(ends[1])} of {b}"
+            counts = f"{many(len(ends[0]), 'image')} of {a} and {len(ends[1])} of {b}"
             first = ", ".join(f"{audit.looks[i].name} = {audit.looks[j].name}" for i, j in sorted(links)[:3])
             what = {
                 "identical": "are identical",
-                "copy": "are copies of each other",
+                "copy": "are all but the same",
                 "near": "are nearly the same (neighbouring frames or slices)",
                 "mirrored": "are mirrored or turned copies",
             }[kind]
@@ -141,19 +141,18 @@ def _leaks(audit: Audit) -> Iterator[Finding]:
 
 def _repeats(audit: Audit) -> Iterator[Finding]:
     for split in audit.splits:
-        inside = [m for m in audit.duplicates.identical if sum(audit.looks[i].split == split.name for i in m) > 1]
+        looks = [[audit.looks[i] for i in m if audit.looks[i].split == split.name] for m in audit.duplicates.identical]
+        inside = [group for group in looks if len(group) > 1]
         if inside:
-            names = "; ".join(" = ".join(audit.looks[i].name for i in m[:4]) for m in inside[:3])
+            names = "; ".join(" = ".join(one.name for one in group[:4]) for group in inside[:3])
             text = f"{many(len(inside), 'group')} of identical images, first: {names}"
             yield Finding("warning", "duplicates", f"{split.name}: {text}")
-    labels = conflicts(audit)
-    if labels:
+    if audit.conflicts:
         first = ", ".join(
-            f"{audit.looks[a].name} and {audit.looks[b].name} (IoU {iou:.2f})" for a, b, iou in labels[:3]
+            f"{audit.looks[a].name} and {audit.looks[b].name} (IoU {iou:.2f})" for a, b, iou in audit.conflicts[:3]
         )
-        yield Finding(
-            "warning", "duplicates", f"{many(len(labels), 'pair')} of the same image with different masks: {first}"
-        )
+        text = f"{many(len(audit.conflicts), 'pair')} of the same image with different masks: {first}"
+        yield Finding("warning", "duplicates", text)
 
 
 _SPLIT_RULES = (_files, _masks, _pairing, _survival)

@@ -2,9 +2,11 @@
 
 The picture is the gray image at 96×96, its range stretched, minus its local mean, over its local spread. That takes
 away what tells little about *which* scene it is and yet makes most images of one kind correlate: brightness, contrast,
-vignette, the black frame of an endoscope, the bright skull of a head. What stays is where the folds, vessels and sulci
-are. The 143 numbers are its low cosine frequencies (12×12 without the mean): a perceptual hash that keeps its signs
-*and* sizes, since half of the signs are noise in flat pictures. Their scalar product estimates the correlation of two
+vignette, the bright skull of a head. Black surroundings, such as the frame of an endoscope, take no part in mean and
+spread, since all images of one instrument share their edge. What stays is where the folds, vessels and sulci are.
+
+The 143 numbers are its low cosine frequencies (12×12 without the mean): a perceptual hash that keeps its signs *and*
+sizes, since half of the signs are noise in flat pictures. Their scalar product estimates the correlation of two
 pictures, and flips and quarter turns act on them by signs and transposition alone.
 """
 
@@ -21,8 +23,8 @@ from PIL import Image
 SIDE = 96
 FREQUENCIES = 12
 _LEVELS = 60  # steps of the int8 picture per local standard deviation
-_DARK = 16  # local means below this, of 255, are frame and not scene
-_WINDOW = 13  # pixels of the 96×96 picture that count as local
+_DARK = 16  # what is darker, of 255, is frame and not scene
+_WINDOW = 17  # pixels of the 96×96 picture that count as local
 _FLOOR = 6.0  # keeps sensor noise in flat areas from being blown up to texture
 
 
@@ -53,9 +55,11 @@ def local_contrast(gray: Float32[np.ndarray, "side side"]) -> Int8[np.ndarray, "
     if high - low < 2:
         return np.zeros(gray.shape, dtype=np.int8)
     x = _smooth(np.clip((gray - low) / max(high - low, 8.0) * 255, 0, 255).astype(np.float32))
-    mean = _box(x)
-    spread = np.sqrt(np.maximum(_box(x * x) - mean * mean, 0))
-    contrast = np.where(mean < _DARK, 0, (x - mean) / (spread + _FLOOR))
+    scene = (x >= _DARK).astype(np.float32)
+    share = np.maximum(_box(scene), 1e-6)
+    mean = _box(x * scene) / share
+    spread = np.sqrt(np.maximum(_box(x * x * scene) / share - mean * mean, 0))
+    contrast = np.where(scene > 0, (x - mean) / (spread + _FLOOR), 0)
     return np.rint(np.clip(contrast, -2, 2) * _LEVELS).astype(np.int8)
 
 

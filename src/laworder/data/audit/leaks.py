@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from laworder.data.audit.look import overlap
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+
+from laworder.data.audit.duplicates import Duplicates, turn
+from laworder.data.audit.look import Look
+from laworder.data.pairs import Source
+from laworder.data.parallel import over_cores
 
 if TYPE_CHECKING:
     from laworder.data.audit.study import Audit
 
 AGREE = 0.7
 """Masks of one image that overlap by less (IoU) are in conflict."""
+SAME = 0.98
+"""Twins from this score on are one image: below it, a lesion may have moved between two frames."""
 _PAIRS_OF_A_GROUP = 500
 
 
@@ -55,12 +65,38 @@ def crossing_groups(audit: Audit) -> dict[tuple[str, str], list[str]]:
     return found
 
 
-def conflicts(audit: Audit) -> list[tuple[int, int, float]]:
-    """Pairs of one image (identical, copies, mirrored copies) whose masks differ: IoU under `AGREE`, worst first."""
-    pairs = [(m[0], other, "upright") for m in audit.duplicates.identical for other in m[1:]]
-    pairs += [(t.a, t.b, t.orientation) for t in audit.duplicates.twins if t.kind in ("copy", "mirrored")]
-    scored = [(a, b, overlap(audit.looks[a], audit.looks[b], turned)) for a, b, turned in pairs]
-    return sorted((pair for pair in scored if pair[2] < AGREE), key=lambda pair: pair[2])
+class Conflict(NamedTuple):
+    """One image twice, with masks that overlap by `overlap` (IoU) once they lie the same way round."""
+
+    a: int
+    b: int
+    overlap: float
+
+
+def conflicts(looks: Sequence[Look], found: Duplicates, sources: Mapping[str, Source]) -> list[Conflict]:
+    """Pairs of one image (identical, re-encoded, mirrored) whose masks differ: IoU under `AGREE`, worst first."""
+    pairs = [(m[0], other, "upright") for m in found.identical for other in m[1:]]
+    pairs += [(t.a, t.b, t.orientation) for t in found.twins if t.score >= SAME]
+    pairs = [p for p in pairs if p[2] != "upright" or looks[p[0]].mask_digest != looks[p[1]].mask_digest]
+    overlaps = [1.0] * len(pairs)
+
+    def compare(index: int) -> None:
+        a, b, turned = pairs[index]
+        first, second = (sources[looks[i].split].read(looks[i].index).mask for i in (a, b))
+        overlaps[index] = overlap(turn(torch.tensor(first), turned).numpy(), second)
+
+    over_cores(compare, len(pairs))
+    scored = [Conflict(a, b, share) for (a, b, _), share in zip(pairs, overlaps, strict=True) if share < AGREE]
+    return sorted(scored, key=lambda one: (one.overlap, one.a, one.b))
+
+
+def overlap(a: UInt8[np.ndarray, "h w"], b: UInt8[np.ndarray, "h2 w2"]) -> float:
+    """Intersection over union of two masks, the first at the second's size; 1 where both are empty."""
+    first, second = (a > 0).astype(np.uint8), b > 0
+    if first.shape != second.shape:
+        first = np.asarray(Image.fromarray(first).resize(second.shape[::-1], Image.Resampling.NEAREST))
+    either = int(((first > 0) | second).sum())
+    return int(((first > 0) & second).sum()) / either if either else 1.0
 
 
 KINDS_OF_PAIRS = ("identical", "copy", "near", "mirrored")

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import torch
-from jaxtyping import UInt8
 
 from laworder.data.audit.alignment import SAMPLE, Thumb, thumb
 from laworder.data.audit.components import label
-from laworder.data.audit.duplicates import turn
 from laworder.data.audit.fingerprints import Fingerprint, fingerprint
 from laworder.data.audit.masks import SPECK, MaskFacts, mask_facts
-from laworder.data.audit.survival import Fates, Grid, fates, nearest
+from laworder.data.audit.survival import Fates, Grid, fates
 from laworder.data.pairs import Source
 from laworder.data.parallel import over_cores
 from laworder.data.sources.matching import Match
 from laworder.errors import UserError
-
-_SHAPE = 64
 
 
 @runtime_checkable
@@ -35,10 +31,7 @@ class FromFiles(Protocol):
 
 @dataclass(frozen=True)
 class Look:
-    """What is kept of one pair.
-
-    shape: the mask at 64×64, one bit a pixel, to compare the labels of images that turn out to be the same
-    """
+    """What is kept of one pair. mask_digest: of the mask's pixels and its shape"""
 
     split: str
     index: int
@@ -49,7 +42,7 @@ class Look:
     fingerprint: Fingerprint | None
     mask: MaskFacts
     fates: Fates
-    shape: UInt8[np.ndarray, " bytes"]
+    mask_digest: str
     thumb: Thumb | None
 
     @property
@@ -92,18 +85,10 @@ def look(split: str, source: Source, index: int, wanted: Sequence[Grid], *, samp
         fingerprint=fingerprint(pair.image) if seen else None,
         mask=mask_facts(pair.mask, labels, sizes, _mask_file(source, index)),
         fates=fates(labels, sizes, wanted, SPECK),
-        shape=np.packbits(nearest(labels, _SHAPE) > 0),
+        mask_digest=hashlib.sha256(f"{pair.mask.shape}\0".encode() + pair.mask.tobytes()).hexdigest(),
         thumb=thumb(index, pair.image, pair.mask) if seen and sample and count else None,
     )
 
 
 def _mask_file(source: Source, index: int) -> Path | None:
     return source.pairs[index].mask if isinstance(source, FromFiles) else None
-
-
-def overlap(a: Look, b: Look, orientation: str = "upright") -> float:
-    """Intersection over union of two masks at 64×64, the first one turned; 1 where both are empty."""
-    first, second = (torch.from_numpy(np.unpackbits(one.shape).reshape(_SHAPE, _SHAPE)) > 0 for one in (a, b))
-    first = turn(first, orientation)
-    either = int((first | second).sum())
-    return int((first & second).sum()) / either if either else 1.0

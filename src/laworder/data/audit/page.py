@@ -19,7 +19,7 @@ _PAIRS_A_ROW = 3
 _SHOWN_ROUND_TRIPS = 4
 _SAYS = {
     "identical": "Identical images",
-    "copy": "Copies: the same image, encoded, scaled or brightened anew",
+    "copy": "All but the same: encoded, scaled or brightened anew, or taken a moment later",
     "near": "Nearly the same: neighbouring frames or slices",
     "mirrored": "Mirrored or turned copies",
 }

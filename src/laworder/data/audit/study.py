@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from laworder.data.audit.alignment import Alignment, align
 from laworder.data.audit.autoencoder import Reconstruct
 from laworder.data.audit.duplicates import Duplicates, find_duplicates
 from laworder.data.audit.findings import Finding, find_all
+from laworder.data.audit.leaks import Conflict, conflicts
 from laworder.data.audit.look import Look, look_all
 from laworder.data.audit.roundtrip import Fading, fading
 from laworder.data.audit.survival import Grid, SizeBin, by_size, grids
@@ -40,12 +41,13 @@ class SplitAudit:
 class Audit:
     """Everything that was found; see `tables` for it as text, `page` for it with pictures.
 
-    looks: all pairs of all splits; `duplicates` counts in them
+    looks: all pairs of all splits; `duplicates` and `conflicts` count in them
     """
 
     splits: list[SplitAudit]
     looks: list[Look]
     duplicates: Duplicates
+    conflicts: list[Conflict]
     grids: tuple[Grid, ...]
     findings: list[Finding] = field(default_factory=list)
 
@@ -90,8 +92,8 @@ def audit(
         splits.append(_summary(name, looks, wrong, wanted, w_max, shown))
     looks = [one for split in splits for one in split.looks]
     found = find_duplicates([one.fingerprint for one in looks], mirrored=mirrored, progress=progress)
-    result = Audit(splits, looks, found, wanted)
-    return Audit(splits, looks, found, wanted, find_all(result))
+    result = Audit(splits, looks, found, conflicts(looks, found, sources), wanted)
+    return replace(result, findings=find_all(result))
 
 
 def _summary(

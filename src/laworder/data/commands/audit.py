@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from laworder.data.audit.autoencoder import open_autoencoder
 from laworder.data.audit.folders import Opened, join, labels_of, open_splits, open_whole
 from laworder.data.audit.page import make_page
 from laworder.data.audit.parts import by_split_file
-from laworder.data.audit.record import as_dict
+from laworder.data.audit.record import as_dict, as_json
 from laworder.data.audit.study import FACTOR, SIZES, VAE_IMAGES, audit
 from laworder.data.audit.table import as_text
 from laworder.data.audit.tables import tables
@@ -86,7 +85,7 @@ def run(config: Config) -> int:
     page.record("settings", record)
     config.out.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(config.out, page.html())
-    atomic_write(config.out.with_suffix(".json"), json.dumps({**record, **as_dict(result)}, indent=1) + "\n")
+    atomic_write(config.out.with_suffix(".json"), as_json({**record, **as_dict(result)}))
     note(f"the page: {config.out.resolve()}")
     return 1 if config.strict and result.errors else 0
 
