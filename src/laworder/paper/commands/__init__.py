@@ -1,0 +1,1 @@
+"""`laworder paper …`: a module for each command."""

@@ -1,0 +1,30 @@
+"""`laworder paper list`: the tables, and what is known of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from laworder import published
+from laworder.console import say
+from laworder.paper.tables import TABLES, not_made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """List the paper's tables under the names that the other `paper` commands take."""
+
+
+def plan(config: Config) -> list[str]:  # noqa: ARG001 (nothing is set)
+    """What `run` would do, in words."""
+    return ["print the tables"]
+
+
+def run(config: Config) -> None:  # noqa: ARG001
+    """Print them."""
+    for table in TABLES.values():
+        number = published.TABLES[table.published].number
+        cells = len(published.find(table=table.published))
+        say(f"{table.key:18} table {number:2}  {table.title} ({cells} published numbers)")
+    for name in not_made():
+        known = published.TABLES[name]
+        say(f"{'–':18} table {known.number:2}  {known.title}: cannot be made by this version yet")
