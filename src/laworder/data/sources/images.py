@@ -134,11 +134,16 @@ def open_picture(path: Path) -> tuple[Image.Image, int]:
 
 def is_stack(path: Path) -> bool:
     """Whether a file holds several frames. False where it cannot be opened: reading it will say why."""
+    return stack_size(path) > 1
+
+
+def stack_size(path: Path) -> int:
+    """How many frames a file holds; 1 where it cannot be opened."""
     try:
         with hushed(), Image.open(path, formats=_formats()) as picture:
-            return getattr(picture, "n_frames", 1) > 1
+            return getattr(picture, "n_frames", 1)
     except _DECODER_ERRORS:
-        return False
+        return 1
 
 
 def open_frames(path: Path) -> list[Image.Image]:

@@ -112,8 +112,21 @@ def says_mask(path: Path) -> bool:
 
 
 def _key(path: Path) -> str:
+    return _joined(path, _stem(path))
+
+
+def key_of(path: Path, *, also: frozenset[str] = frozenset()) -> str:
+    """The key of a file whose name may be a UID: what follows its last dot is an ending only if it is a known one.
+
+    also: endings, in lower case, that are known besides those of pictures and volumes
+    """
+    plain = path.suffix.lower() not in {".nii", ".gz", *picture_suffixes(), *also}
+    return _joined(path, path.name if plain else _stem(path))
+
+
+def _joined(path: Path, stem: str) -> str:
     folders = [p for p in path.parts[:-1] if p.lower() not in IMAGE_FOLDERS | MASK_FOLDERS]
-    return unicodedata.normalize("NFC", "/".join([*folders, _stem(path)]))
+    return unicodedata.normalize("NFC", "/".join([*folders, stem]))
 
 
 def _mask_key(path: Path, images: dict[str, list[Path]]) -> str:

@@ -31,12 +31,14 @@ class Unit:
     key: unique in its source and the same on every machine
     files: what it is read from; their sizes and times tell whether it has to be read again
     group, extra: of its pairs, where that is known beforehand
+    content: whatever else tells that it has to be read again, where files of one size and time may change places
     """
 
     key: str
     files: tuple[Path, ...] = ()
     group: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    content: str = ""
 
 
 @dataclass(frozen=True)

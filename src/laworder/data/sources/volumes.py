@@ -94,9 +94,17 @@ _AXES = {"I": "IS", "S": "IS", "A": "AP", "P": "AP", "L": "LR", "R": "LR"}
 def read_volume(
     volume: Volume, convert: Callable[[np.ndarray], UInt8[np.ndarray, "..."]]
 ) -> UInt8[np.ndarray, "slices rows columns"]:
-    """All voxels through `convert`, a slab at a time: one byte a voxel is held. In axial position."""
+    """All voxels through `convert`, in axial position."""
     from nibabel.orientations import apply_orientation, axcodes2ornt, io_orientation, ornt_transform
 
+    turn = ornt_transform(io_orientation(volume.image.affine), axcodes2ornt(AXIAL))
+    return apply_orientation(stored_voxels(volume, convert), turn)
+
+
+def stored_voxels(
+    volume: Volume, convert: Callable[[np.ndarray], UInt8[np.ndarray, "..."]]
+) -> UInt8[np.ndarray, "i j k"]:
+    """All voxels through `convert`, as they are stored, a slab at a time: one byte a voxel is held."""
     out = np.empty(volume.shape, dtype=np.uint8, order="F")
     try:
         for start in range(0, volume.shape[2], _CHUNK):
@@ -106,8 +114,7 @@ def read_volume(
         if isinstance(error, UserError):
             raise
         raise UserError(f"{shown(volume.path)}: its voxels cannot be read ({_words(error)}); fetch it again") from error
-    turn = ornt_transform(io_orientation(volume.image.affine), axcodes2ornt(AXIAL))
-    return apply_orientation(out, turn)
+    return out
 
 
 def windowed(low: float, high: float) -> Callable[[np.ndarray], UInt8[np.ndarray, "..."]]:
