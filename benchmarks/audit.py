@@ -1,11 +1,11 @@
 """The audit of the three research datasets: tables and findings as JSON and Markdown, without pictures of patients.
 
-    python benchmarks/audit.py --data ../shared/data                       # polyps, BRISC and the KiTS19 labels
-    python benchmarks/audit.py --data ../shared/data --only polyps --vae ../shared/weights/taef2
+    python benchmarks/audit.py --data DATA --vae TAEF2             # polyps, BRISC and the KiTS19 labels
+    python benchmarks/audit.py --data DATA --only kits19
 
 Writes benchmarks/results/audit-{polyps,brisc,kits19}.{json,md}, each with its manifest, and the two charts of each that
-the documentation shows, to docs/guide/img. `--pages FOLDER` also writes
-the pages with pictures; keep those out of the repository. Everything runs on the CPU; KiTS19 needs nibabel.
+the documentation shows, to docs/guide/img. `--pages FOLDER` also writes the pages with pictures; keep those out of the
+repository. Everything runs on the CPU; KiTS19 needs nibabel.
 """
 
 from __future__ import annotations
@@ -109,6 +109,20 @@ def write_chart(path: Path, chart: Chart | None) -> None:
         path.write_text(f"{start}{name}>{style}{rest}\n", "utf-8")
 
 
+def markdown(result: Audit) -> str:
+    """Findings and tables, each between the marks by which the documentation includes it."""
+    lines = [f"- **{finding.severity}**: {finding.text}" for finding in result.findings]
+    parts = {"findings": ["\n".join(lines) + "\n"]}
+    for table in (*tables(result), twin_table(result)):
+        if table.rows:
+            parts.setdefault(table.title.split(",")[0].lower(), []).append(as_markdown(table))
+    marked = [
+        f"<!-- --8<-- [start:{name}] -->\n\n" + "\n".join(texts) + f"\n<!-- --8<-- [end:{name}] -->\n"
+        for name, texts in parts.items()
+    ]
+    return "\n".join(marked)
+
+
 def measure(name: str, data: Path, vae: Reconstruct | None, vae_images: int, pages: Path | None) -> None:
     sources = sources_of(name, data)
     began, clock = now(), time.perf_counter()
@@ -134,12 +148,7 @@ def measure(name: str, data: Path, vae: Reconstruct | None, vae_images: int, pag
     content = {"seconds": round(seconds, 1), **as_dict(result, listed=LISTED), "manifest": dataclasses.asdict(manifest)}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"audit-{name}.json").write_text(as_json(content), "utf-8")
-    lines = [f"- **{finding.severity}**: {finding.text}" for finding in result.findings]
-    parts = [
-        "\n".join(lines) + "\n",
-        *(as_markdown(table) for table in (*tables(result), twin_table(result)) if table.rows),
-    ]
-    (RESULTS / f"audit-{name}.md").write_text("\n".join(parts), "utf-8")
+    (RESULTS / f"audit-{name}.md").write_text(markdown(result), "utf-8")
     CHARTS.mkdir(parents=True, exist_ok=True)
     write_chart(CHARTS / f"audit-{name}-survival.svg", survival_chart(result))
     write_chart(CHARTS / f"audit-{name}-ratio.svg", ratio_chart(result))

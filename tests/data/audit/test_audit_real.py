@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from laworder.data.audit import Duplicates, Fingerprint, find_duplicates, fingerprint
+from laworder.data.audit import Duplicates, Fingerprint, align, find_duplicates, fingerprint
+from laworder.data.audit.alignment import thumb
 from laworder.data.audit.duplicates import COPY, NEAR, ORIENTATIONS, correlations
 from laworder.data.parallel import over_cores
+from laworder.data.sources.folder import FolderSource
 from laworder.data.sources.images import read_image
 
 pytestmark = pytest.mark.real_data
@@ -93,6 +95,31 @@ def test_random_pairs_of_one_dataset_are_left_alone(shared_data: Path, seed: int
         some[i] for some, count in zip(planes, (134, 134, 132), strict=True) for i in rng.permutation(len(some))[:count]
     ]
     assert alarms([*drawn[::2], *drawn[1::2]]) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("images", "masks"),
+    [
+        ("polyps/TestDataset/ETIS-LaribPolypDB/images", "polyps/TestDataset/ETIS-LaribPolypDB/masks"),
+        ("polyps/TestDataset/CVC-ColonDB/images", "polyps/TestDataset/CVC-ColonDB/masks"),
+        ("brisc2025/segmentation_task/test/images", "brisc2025/segmentation_task/test/masks"),
+    ],
+)
+def test_a_shuffled_pairing_of_real_pairs_is_an_error_and_the_true_one_is_not(
+    shared_data: Path, images: str, masks: str
+) -> None:
+    source = FolderSource(shared_data / images, shared_data / masks, check=False, progress=False)
+    drawn = np.random.default_rng(0).permutation(len(source))[:64]
+    pairs = [source.read(int(i)) for i in drawn]
+    true = align([thumb(k, pair.image, pair.mask) for k, pair in enumerate(pairs)])
+    assert not true.shuffled
+    assert true.flipped is None
+    other = np.random.default_rng(1).permutation(len(pairs))
+    shuffled = align([thumb(k, pair.image, pairs[other[k]].mask) for k, pair in enumerate(pairs)])
+    assert shuffled.shuffled
+    upside = align([thumb(k, pair.image, pair.mask[::-1].copy()) for k, pair in enumerate(pairs)])
+    assert upside.flipped == "upside down"
 
 
 @pytest.mark.slow

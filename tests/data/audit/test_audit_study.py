@@ -96,6 +96,8 @@ def test_a_mirrored_copy_whose_mask_was_not_mirrored_is_a_conflict() -> None:
     mirrored = pair.mask[:, ::-1]
     both, either = int((mirrored & pair.mask).sum()), int((mirrored | pair.mask).sum())
     assert found[0].overlap == pytest.approx(both / either)
+    result = run(a=[pair], b=[kept])
+    assert "One image, two masks." in make_page(result, {"a": Listed([pair]), "b": Listed([kept])}).html()
 
 
 def test_only_the_copies_inside_a_split_are_named_as_such(pairs: list[Pair]) -> None:

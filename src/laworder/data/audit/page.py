@@ -17,6 +17,8 @@ from laworder.report import Page, contour, picture_uri
 SHOWN = 12
 _PAIRS_A_ROW = 3
 _SHOWN_ROUND_TRIPS = 4
+_SHORT = 34
+_Links = Sequence[tuple[int, int]]
 _SAYS = {
     "identical": "Identical images",
     "copy": "All but the same: encoded, scaled or brightened anew, or taken a moment later",
@@ -43,7 +45,7 @@ def make_page(audit: Audit, sources: Mapping[str, Source], *, vae: Reconstruct |
     def put(*titles: str) -> None:
         for table in made:
             if table.title.split(",")[0] in titles:
-                page.table(table.head, table.rows, caption=table.caption)
+                page.table(table.head, _unbroken(table.rows), caption=table.caption)
 
     page.section("Masks")
     put("Masks")
@@ -82,13 +84,29 @@ def _twins(page: Page, audit: Audit, sources: Mapping[str, Source]) -> None:
         chosen, total = picked_pairs(audit, kind, SHOWN)
         if not chosen:
             continue
-        cells = [side_by_side(audit, sources, a, b) for a, b in chosen]
-        rows = [cells[k : k + _PAIRS_A_ROW] for k in range(0, len(cells), _PAIRS_A_ROW)]
         more = f" {len(chosen)} of {total} pairs, those across splits first." if total > len(chosen) else ""
-        page.sheet(rows, caption=f"{_SAYS[kind]}, with their masks outlined.{more}", labels=True)
+        _pairs(page, audit, sources, chosen, f"{_SAYS[kind]}, with their masks outlined.{more}")
+    if audit.conflicts:
+        worst = [(one.a, one.b) for one in audit.conflicts[:SHOWN]]
+        more = f" The {len(worst)} that agree least, of {len(audit.conflicts)}." if len(audit.conflicts) > SHOWN else ""
+        _pairs(page, audit, sources, worst, f"One image, two masks.{more}")
     named = twin_table(audit)
     if named.rows:
-        page.table(named.head, named.rows, caption=named.caption)
+        page.table(named.head, _unbroken(named.rows), caption=named.caption)
+
+
+def _pairs(page: Page, audit: Audit, sources: Mapping[str, Source], pairs: _Links, caption: str) -> None:
+    cells = [side_by_side(audit, sources, a, b) for a, b in pairs]
+    rows = [cells[k : k + _PAIRS_A_ROW] for k in range(0, len(cells), _PAIRS_A_ROW)]
+    page.sheet(rows, caption=caption, labels=True)
+
+
+def _unbroken(rows: Sequence[Sequence[str | int]]) -> list[list[str | int]]:
+    """Numbers and short names stay on one line."""
+    return [
+        [c.replace(" ", "\N{NO-BREAK SPACE}") if isinstance(c, str) and len(c) <= _SHORT else c for c in r]
+        for r in rows
+    ]
 
 
 def _round_trips(page: Page, split: SplitAudit, source: Source, vae: Reconstruct | None) -> None:

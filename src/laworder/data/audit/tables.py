@@ -105,12 +105,12 @@ def duplicate_table(audit: Audit) -> Table:
     return Table("Duplicates", ["where", *KINDS_OF_PAIRS], rows, caption)
 
 
-def twin_table(audit: Audit, most: int = 40) -> Table:
+def twin_table(audit: Audit, most: int = 20) -> Table:
     """Which images they are, by name: those that cross splits first."""
     rows: list[list[str | int]] = []
     for kind in KINDS_OF_PAIRS:
         for (a, b), links in across(audit, kind).items():
-            named = [f"{audit.looks[i].full_name} = {audit.looks[j].full_name}" for i, j in links]
+            named = [f"{audit.looks[i].name} = {audit.looks[j].name}" for i, j in links]
             rows.append([f"{a} and {b}", kind, len(links), _some(named, most, "; ")])
     for kind in KINDS_OF_PAIRS:
         for split in audit.splits:
@@ -125,7 +125,7 @@ def twin_table(audit: Audit, most: int = 40) -> Table:
 
 
 def _some(named: list[str], most: int, between: str) -> str:
-    return between.join(named[:most]) + (f"{between}and {len(named) - most} more" if len(named) > most else "")
+    return between.join(named[:most]) + (f" and {len(named) - most} more" if len(named) > most else "")
 
 
 def pairing_table(audit: Audit) -> Table:
@@ -193,11 +193,11 @@ def fading_table(audit: Audit) -> Table:
         "split, lesion area",
         "lesions",
         "faint",
-        "median contrast kept",
+        "contrast kept",
         "faded",
         "gone",
         "PSNR inside",
-        "whole images",
+        "PSNR of all",
     ]
     rows: list[list[str | int]] = []
     for split in audit.splits:
@@ -221,6 +221,7 @@ def fading_table(audit: Audit) -> Table:
             )
     caption = (
         "Through the autoencoder and back. Faded lesions keep less than 0.8 of their contrast, gone ones less than "
-        "0.2; faint ones had hardly any to begin with."
+        "0.2 (the median is shown); faint ones had hardly any to begin with, and are not judged. PSNR: inside lesions, "
+        "and of the whole images."
     )
     return Table("Autoencoder", head, rows, caption)
