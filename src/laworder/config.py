@@ -147,8 +147,9 @@ def convert(kind: Any, value: Any) -> Any:
         return _convert_optional(kind, value)
     if origin is Literal:
         choices = get_args(kind)
-        if value in choices and not isinstance(value, bool):
-            return value
+        for choice in choices:  # numbers come as text from the command line
+            if value in (choice, str(choice)) and not isinstance(value, bool):
+                return choice
         raise ValueError(f"unknown choice {value!r}{nearest(str(value), choices)}")
     if origin is tuple:
         return _convert_tuple(kind, value)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
 
 from laworder.cli import main
 from laworder.cli.arguments import flag
 from laworder.cli.table import COMMANDS
-from laworder.config import leaves
+from laworder.config import leaves, parse
 from laworder.presets import preset_names
 
 NAMES = [command.name for command in COMMANDS]
@@ -43,6 +44,18 @@ def test_every_option_is_explained(capsys: pytest.CaptureFixture[str], name: str
         assert leaf.meaning in flat
         assert leaf.unit in flat
     assert flat.count("[default:") + flat.count("[required]") == len(leaves(command.load().Config))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_default_and_choice_can_be_typed(name: str) -> None:
+    for leaf in leaves(next(c for c in COMMANDS if c.name == name).load().Config):
+        for kind in (leaf.kind, *get_args(leaf.kind)):
+            for choice in get_args(kind) if get_origin(kind) is Literal else ():
+                typed = parse(leaf, str(choice))
+                assert typed == choice
+                assert type(typed) is type(choice)
+        if not leaf.required and not isinstance(leaf.default, tuple | Path):  # a tuple is typed 1,2 and ~ is expanded
+            assert parse(leaf, str(leaf.default)) == leaf.default
 
 
 @pytest.mark.parametrize("name", NAMES)
