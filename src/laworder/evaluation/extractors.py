@@ -33,6 +33,7 @@ class Extractor:
     digest:  changes where the numbers would: of weights and rule
     prepare: one image of any size → the network's input; called from several threads
     embed:   a batch of inputs, on the network's device → one row each
+    clip:    whether it is a CLIP, and similarities by it may be called CLIP-I
     """
 
     label: str
@@ -40,6 +41,7 @@ class Extractor:
     digest: str
     prepare: Callable[[UInt8[np.ndarray, "h w c"]], Float32[Tensor, "3 a b"]]
     embed: Callable[[Float[Tensor, "n 3 a b"]], Float[Tensor, "n d"]]
+    clip: bool = False
 
 
 def extractor(

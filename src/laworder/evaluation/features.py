@@ -29,6 +29,7 @@ from laworder.data.sources.folder import FolderSource
 from laworder.data.sources.images import read_image
 from laworder.errors import UserError
 from laworder.evaluation.extractors import INCEPTION, Extractor, extractor
+from laworder.evaluation.weights import find_inception
 from laworder.runs import WriteError
 from laworder.runs.files import partial_name, sha256_file
 
@@ -71,6 +72,11 @@ class FeatureStore:
         if encoder not in self._extractors:
             self._extractors[encoder] = extractor(encoder, device=self.device, inception=self.inception, rule=self.rule)
         return self._extractors[encoder]
+
+    @property
+    def has_inception(self) -> bool:
+        """Whether weights of Inception-2015 were given or lie on this machine."""
+        return self.inception is not None or find_inception() is not None
 
     def _compute(self, source: Source, found: Extractor, path: Path) -> None:
         partial = partial_name(path)
