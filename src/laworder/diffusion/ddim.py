@@ -65,7 +65,7 @@ def sample_images(
     # Its own numbers stay on the CPU, or every step would wait for the device to say how far it is.
     scheduler.set_timesteps(steps)
     device = backbone.device
-    extra = _extra(scheduler, eta, generators)
+    extra = step_settings(scheduler, eta, generators)
     latents = noise.to(device) * scheduler.init_noise_sigma
     text, masks = text.to(device), None if masks is None else masks.to(device)
     blank = None
@@ -104,8 +104,8 @@ def _guided(
     return without_prompt
 
 
-def _extra(scheduler: Any, eta: float, generators: Sequence[torch.Generator] | None) -> dict[str, Any]:
-    """What this scheduler's step takes: η, and generators where it adds noise."""
+def step_settings(scheduler: Any, eta: float, generators: Sequence[torch.Generator] | None) -> dict[str, Any]:
+    """What this scheduler's step takes: η, and generators where it adds noise. UserError where it knows no η."""
     taken = inspect.signature(scheduler.step).parameters
     extra: dict[str, Any] = {}
     if "eta" in taken:

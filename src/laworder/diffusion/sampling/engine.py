@@ -21,8 +21,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from laworder.diffusion.backbone import Backbone
-from laworder.diffusion.ddim import sample_images
+from laworder.diffusion.ddim import sample_images, step_settings
 from laworder.diffusion.sampling.settings import Recipe
+from laworder.diffusion.schedules import sampler
 from laworder.errors import UserError
 
 _MODES = {"default": "default", "graphs": "reduce-overhead", "tuned": "max-autotune-no-cudagraphs"}
@@ -39,6 +40,7 @@ class Engine:
     def __init__(self, backbone: Backbone, recipe: Recipe, *, batch: int, compile: str = "no") -> None:  # noqa: A002
         if backbone.controlnet is None:
             raise UserError("this model was trained without masks (stage prior): it draws no image for a mask")
+        step_settings(sampler(recipe.scheduler, backbone.scheduler), recipe.eta, None)  # what is wrong is said now
         self.backbone, self.recipe, self.batch = backbone, recipe, batch
         self.cuda = backbone.device.type == "cuda"
         self.type = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
