@@ -91,7 +91,7 @@ def test_list_names_what_can_and_what_cannot_be_made(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("plan", "stage"), "unknown table 'stage'; did you mean 'stages'?"),
+        (("plan", "stage"), "unknown table or figure 'stage'; did you mean 'stages'?"),
         (("run", "stages", "--shard", "3"), "shard: write K/N with K from 1 to N, such as 1/8, not '3'"),
         (("run", "runtime", "--on", "somewhere"), "on: 'somewhere' is no place; use local, ray"),
         (

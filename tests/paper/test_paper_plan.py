@@ -95,11 +95,11 @@ def test_changed_code_makes_a_run_stale(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_code_is_what_a_command_can_reach() -> None:
-    seg = code.code_hashes("laworder.segmentation.train")
+    seg = code.code_hashes("laworder.segmentation.train_command")
     assert {"segmentation", "segmenters", "order", "data", "metrics", "runs"} <= set(seg)
     assert not {"law", "diffusion", "evaluation", "report", "cli", "paper"} & set(seg)
     # A table of late imports names its modules as text.
-    assert "laworder.segmenters.pranet" in code.reach("laworder.segmentation.train")
+    assert "laworder.segmenters.pranet" in code.reach("laworder.segmentation.train_command")
     with pytest.raises(UserError, match="cannot be found"):
         code.reach("laworder.no_such_module")
 

@@ -66,7 +66,12 @@ COMMANDS: tuple[Command, ...] = (
         "what a model was trained on and how; sheets of mask, image and overlay",
         "laworder.diffusion.inspection.command",
     ),
-    Command("seg train", "Segment", "train a segmenter on a folder of images and masks", "laworder.segmentation.train"),
+    Command(
+        "seg train",
+        "Segment",
+        "train a segmenter on a folder of images and masks",
+        "laworder.segmentation.train_command",
+    ),
     Command(
         "seg evaluate",
         "Segment",
@@ -79,7 +84,25 @@ COMMANDS: tuple[Command, ...] = (
         "masks for pictures, folders, volumes and large TIFFs",
         "laworder.segmentation.predict_command",
     ),
-    Command("paper list", "The paper's study", "the tables that can be made", "laworder.paper.commands.list_"),
+    Command(
+        "seg export",
+        "Segment",
+        "a segmenter as one file for ONNX Runtime, OpenVINO or PyTorch, compared before it is kept",
+        "laworder.segmentation.export.command",
+    ),
+    Command(
+        "evaluate",
+        "Judge the synthesis",
+        "generated pairs against real ones: FID, CLIP-I, mask recovery, copies, realism",
+        "laworder.evaluation.command",
+    ),
+    Command(
+        "evaluate downstream",
+        "Judge the synthesis",
+        "is a segmenter better with synthetic images added? Seeds, doses, paired tests",
+        "laworder.evaluation.downstream_command",
+    ),
+    Command("paper list", "The paper's study", "tables and figures that can be made", "laworder.paper.commands.list_"),
     Command(
         "paper plan",
         "The paper's study",
@@ -98,6 +121,10 @@ COMMANDS: tuple[Command, ...] = (
         "ours beside the paper's: Markdown, LaTeX, CSV",
         "laworder.paper.commands.table",
     ),
+    Command(
+        "paper figure", "The paper's study", "a figure from the runs that are done", "laworder.paper.commands.figure"
+    ),
+    Command("paper report", "The paper's study", "the whole study as one page", "laworder.paper.commands.report"),
     Command("models", "Look things up", "every segmenter with its size and cost", "laworder.segmenters.command"),
     Command("reproduce", "Look things up", "run a finished run again and compare", "laworder.cli.reproduce"),
 )

@@ -67,8 +67,16 @@ class Cell:
 
 def sources(table: Table, setting: Setting, row: Row, column: Column) -> dict[int, Source]:
     """Seed → where the number comes from; one entry where seeds do not matter."""
-    seeds = setting.seeds if table.seeds else setting.seeds[:1]
-    return {seed: table.ask(setting, row, column, seed) for seed in seeds}
+    found: dict[int, Source] = {}
+    asked: set[str] = set()
+    for seed in setting.seeds if table.seeds else setting.seeds[:1]:
+        source = table.ask(setting, row, column, seed)
+        if isinstance(source, Ask):
+            if source.job.label in asked:
+                continue  # one run is one number, however many seeds it stands for
+            asked.add(source.job.label)
+        found[seed] = source
+    return found
 
 
 def jobs_of(table: Table, setting: Setting) -> list[Job]:

@@ -42,6 +42,16 @@ def _line(source: PreparedSource, index: int, written: float) -> str:
     return json.dumps({key: record[key] for key in ("name", "group", "image_sha256", "mask_sha256")})
 
 
+def files_hash(argument: str) -> str:
+    """SHA-256 over the files of a folder, or of a file; what is neither is a hub id and stands for itself."""
+    path = Path(argument).expanduser()
+    if not path.exists():
+        return argument
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    lines = [f"{file.relative_to(path)} {sha256_file(file)}" for file in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
 def _stamps(argument: str) -> int:
     """One number over place, size and time of every file in the folder: it changes when any of them does."""
     folder = Path(argument).expanduser()

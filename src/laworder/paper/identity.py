@@ -13,8 +13,8 @@ from typing import Any
 from laworder.config import build, flatten, to_dict
 from laworder.errors import UserError
 from laworder.paper.code import code_hashes
-from laworder.paper.fingerprints import fingerprint
-from laworder.paper.jobs import COMMANDS, OUT, Data, Job, Output
+from laworder.paper.fingerprints import files_hash, fingerprint
+from laworder.paper.jobs import COMMANDS, OUT, Data, File, Job, Output
 
 PLACE = frozenset({"out", "to", "device", "workers", "log", "cache_gb", "compile"})
 """Settings that say where or how fast. A command's own MAY_CHANGE adds to them."""
@@ -128,6 +128,9 @@ class Resolver:
             if isinstance(value, Data):
                 values[path], stands_for[path] = value.argument, "(data)"
                 data[path] = fingerprint(value.argument)
+            elif isinstance(value, File):
+                values[path], stands_for[path] = value.argument, "(weights)"
+                data[path] = files_hash(value.argument)
             elif isinstance(value, Output):
                 made = needs[value.job.label]
                 pool = f":{value.pool}" if value.pool else ""
@@ -153,7 +156,8 @@ class Resolver:
     def _placed(self, module: str, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         loaded = importlib.import_module(module)
         known = loaded.Config.__dataclass_fields__
-        placed = {**values, "out" if "out" in known else "to": str(folder / OUT)}
+        # A command whose `out` is a file says which; the others write into the folder itself.
+        placed = {**values, "out" if "out" in known else "to": str(folder / OUT / values.get("out", ""))}
         if self.device is not None and "device" in known:
             placed["device"] = self.device
         return placed

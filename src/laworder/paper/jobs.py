@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 COMMANDS = {
-    "data prepare": "laworder.data.commands.prepare",
-    "data split": "laworder.data.commands.split",
-    "seg train": "laworder.segmentation.train",
+    "data audit": "laworder.data.commands.audit",
+    "divide": "laworder.paper.divide",
+    "synth train": "laworder.diffusion.train",
+    "synth sample": "laworder.diffusion.sampling.command",
+    "mix": "laworder.paper.mixing",
+    "seg train": "laworder.segmentation.train_command",
     "seg evaluate": "laworder.segmentation.evaluate_command",
     "profile": "laworder.paper.runtime",
 }
@@ -27,11 +30,18 @@ class Data:
 
 
 @dataclass(frozen=True)
+class File:
+    """Weights that lie somewhere: a file or folder whose content counts, not its place; else a hub id, as it is."""
+
+    argument: str
+
+
+@dataclass(frozen=True)
 class Job:
     """One run of one command.
 
     label:    what it is, whatever its settings; two versions of one thing share it: "seg train/polyps/order_01/seed 0"
-    settings: dotted path → value; `Data` or `Output` where it is a path whose content counts, not its place
+    settings: dotted path → value; `Data`, `File` or `Output` where it is a path whose content counts, not its place
     work:     how much there is to do, in a unit of its command's own (epochs, steps), for estimates
     gpus:     share of a GPU that it needs where there is one
     """

@@ -7,11 +7,10 @@ from functools import cached_property
 from pathlib import Path
 
 from laworder.config import group, option
-from laworder.paper.cells import jobs_of
 from laworder.paper.identity import Resolved, Resolver
 from laworder.paper.planning import Step, steps
 from laworder.paper.setting import Scale, Setting, checked_sets, parse_seeds
-from laworder.paper.spec import Table
+from laworder.paper.wanted import wanted
 from laworder.runs.manifest import describe_device
 from laworder.segmentation.train import pick_device
 
@@ -71,15 +70,11 @@ class Study:
         """The kind of device that runs compute on."""
         return str(pick_device(self.options.device))
 
-    def jobs(self, tables: list[Table]) -> list[Resolved]:
-        """Every job that the tables need, each once however many tables share it, needs first."""
-        return self.resolver.every([job for table in tables for job in jobs_of(table, self.setting)])
+    def targets(self, name: str) -> list[Resolved]:
+        """The jobs that a table, a figure or all of them read from."""
+        return [self.resolver.resolve(job) for job in wanted(name).jobs(self.setting)]
 
-    def targets(self, tables: list[Table]) -> list[Resolved]:
-        """The jobs that cells read from."""
-        found = {job.label: job for table in tables for job in jobs_of(table, self.setting)}
-        return [self.resolver.resolve(job) for job in found.values()]
-
-    def plan(self, tables: list[Table]) -> list[Step]:
-        """The jobs with their status and the time that they will take."""
-        return steps(self.jobs(tables), self.root, describe_device(self.device))
+    def plan(self, name: str) -> list[Step]:
+        """Every job that it takes, each once however much shares it, needs first: with status and time."""
+        jobs = self.resolver.every(wanted(name).jobs(self.setting))
+        return steps(jobs, self.root, describe_device(self.device))

@@ -9,9 +9,12 @@ from laworder.errors import UserError, nearest
 from laworder.paper.runtime import RUNTIME
 from laworder.paper.segmentation import ATTENTION, COMPARISON, STAGES
 from laworder.paper.spec import Table
+from laworder.paper.synthesis import DOSE, DOWNSTREAM, RECOVERY
 
 ALL = "all"
-TABLES: dict[str, Table] = {table.key: table for table in (COMPARISON, ATTENTION, RUNTIME, STAGES)}
+TABLES: dict[str, Table] = {
+    table.key: table for table in (RECOVERY, DOWNSTREAM, DOSE, COMPARISON, ATTENTION, RUNTIME, STAGES)
+}
 
 
 def chosen(name: str) -> Sequence[Table]:

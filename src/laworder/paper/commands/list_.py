@@ -1,4 +1,4 @@
-"""`laworder paper list`: the tables, and what is known of each."""
+"""`laworder paper list`: the tables and figures, and what is known of each."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 from laworder import published
 from laworder.console import say
+from laworder.paper.figures import FIGURES
 from laworder.paper.tables import TABLES, not_made
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """List the paper's tables under the names that the other `paper` commands take."""
+    """List the paper's tables and figures under the names that the other `paper` commands take."""
 
 
 def plan(config: Config) -> list[str]:  # noqa: ARG001 (nothing is set)
     """What `run` would do, in words."""
-    return ["print the tables"]
+    return ["print the tables and figures"]
 
 
 def run(config: Config) -> None:  # noqa: ARG001
@@ -28,3 +29,5 @@ def run(config: Config) -> None:  # noqa: ARG001
     for name in not_made():
         known = published.TABLES[name]
         say(f"{'–':18} table {known.number:2}  {known.title}: cannot be made by this version yet")
+    for figure in FIGURES.values():
+        say(f"{figure.key:18} figure    {figure.title}{f' (the paper has it as {figure.label})' * bool(figure.label)}")

@@ -9,7 +9,7 @@ from laworder.console import say
 from laworder.paper.planning import summary
 from laworder.paper.running import line
 from laworder.paper.study import Options, Study
-from laworder.paper.tables import ALL, chosen
+from laworder.paper.tables import ALL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Config(Options):
     """Show the runs that a table needs: done, begun, stale (and which setting, data or code changed) or missing, and
     the time that they will take on this machine, from the steps that were measured on it. Nothing is run."""
 
-    table: str = option(ALL, "name of a table, as `paper list` shows them, or all", positional=True)
+    table: str = option(ALL, "name of a table or figure, as `paper list` shows them, or all", positional=True)
 
 
 def plan(config: Config) -> list[str]:
@@ -28,7 +28,7 @@ def plan(config: Config) -> list[str]:
 def run(config: Config) -> None:
     """Print the plan."""
     study = Study(config)
-    found = study.plan(list(chosen(config.table)))
+    found = study.plan(config.table)
     for step in found:
         say(line(step))
     for text in summary(found):

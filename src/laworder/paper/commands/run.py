@@ -9,7 +9,7 @@ from laworder.console import note, say
 from laworder.paper.planning import Step, summary
 from laworder.paper.running import carry_out, line, shard_of
 from laworder.paper.study import Options, Study
-from laworder.paper.tables import ALL, chosen
+from laworder.paper.tables import ALL
 from laworder.scale import checked_place, parse_shard
 
 
@@ -18,7 +18,7 @@ class Config(Options):
     """Do every run that a table needs and that is not there yet. Killed at any moment and started again, it goes on;
     runs that several tables need are made once. Exit code 1 where a run failed; the others are done all the same."""
 
-    table: str = option(ALL, "name of a table, as `paper list` shows them, or all", positional=True)
+    table: str = option(ALL, "name of a table or figure, as `paper list` shows them, or all", positional=True)
     on: str = option("local", "local; ray (started here for the time); ray://HOST:10001 or HOST:6379 (a cluster)")
     shard: str | None = option(None, "K/N: only the K-th of N shares, for job arrays; see the guide to the study")
     patience: float = option(
@@ -46,8 +46,7 @@ def run(config: Config) -> int:
 def _steps(config: Config) -> tuple[Study, list[Step]]:
     checked_place(config.on)
     study = Study(config)
-    tables = list(chosen(config.table))
-    found = study.plan(tables)
+    found = study.plan(config.table)
     if config.shard is not None:
-        found = shard_of(found, study.targets(tables), parse_shard(config.shard))
+        found = shard_of(found, study.targets(config.table), parse_shard(config.shard))
     return study, found

@@ -1,0 +1,134 @@
+"""The study's page: everything on it, nothing outside it, and every number with what is behind it."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pretend
+import pytest
+
+from laworder.cli import main
+from laworder.paper.commands.report import study_page
+from laworder.paper.figures import FIGURES, by_size
+from laworder.paper.page import StudyPage
+from laworder.paper.setting import Setting
+from laworder.paper.story import sentence
+from laworder.paper.tables import TABLES
+
+
+class Page(HTMLParser):
+    """What a page holds."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    @property
+    def ids(self) -> list[str]:
+        return [str(attributes["id"]) for _, attributes in self.tags if "id" in attributes]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return study_page(pretend.study(tmp_path_factory.mktemp("study"))).html()
+
+
+def test_nothing_lies_outside_the_page(text: str) -> None:
+    page = Page(text)
+    places = [a.get("src") or a.get("href") or "" for tag in ("img", "script", "link", "a") for a in page.all(tag)]
+    assert all(place.startswith(("data:", "#")) or not place for place in places)
+    assert "http" not in re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
+    assert len(text.encode()) < 15e6
+
+
+def test_every_number_opens_the_runs_behind_it(text: str) -> None:
+    page = Page(text)
+    assert len(set(page.ids)) == len(page.ids)
+    opened = [str(b["popovertarget"]) for b in page.all("button")]
+    assert len(opened) > 40
+    assert set(opened) <= set(page.ids)
+    targets = {str(a["href"])[1:] for a in page.all("a")}
+    assert targets <= set(page.ids)
+    assert any(target.startswith("run-") for target in targets)
+    cell = re.search(r"id='segmentation-order_01-polyps-dice'.*?</div>", text, flags=re.DOTALL)
+    assert cell is not None
+    assert "seed 1: " in cell[0]
+    assert "seg evaluate/drawn-colon/order_01/seed 1</a>" in cell[0]
+    assert "seg train/drawn-colon/order_01/seed 1</a>" in cell[0]
+    assert '"model": "&lt;b&gt;&amp;quoted&lt;/b&gt;"' in text  # what a manifest holds is text, never markup
+
+
+def test_all_tables_and_figures_are_there(text: str) -> None:
+    headings = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
+    for part in (*TABLES.values(), *FIGURES.values()):
+        assert part.title.replace("&", "&amp;") in headings
+    assert "3 images are in two splits" in text
+    assert "x &lt; y &amp; z" in text
+    assert text.count("δ at 10, 40, 70 and 95 %") == 6  # two objectives with δ, three moments each
+    assert text.count("class='mask'") == 5 * 4
+    assert text.count("type='range'") == 1
+    assert "Dice by lesion size" in text
+    assert "synthetic images (the paper&#x27;s count)" in text
+
+
+def test_the_summary_is_words(text: str) -> None:
+    lead = re.findall(r"<p class='lead'>(.*?)</p>", text)
+    assert lead[0].startswith("Everything here was made from drawn pictures")
+    assert re.match(r"\d+ of \d+ measured cells are complete \(seeds 0, 1\)", lead[1])
+    assert any(line.startswith("Segmentation comparison: Polyps Dice is highest for ") for line in lead)
+    assert not any("In the paper it is" in line for line in lead)  # drawn data compare with nothing
+
+
+def test_the_summary_sets_real_numbers_beside_the_papers(tmp_path: Path) -> None:
+    from laworder.paper.cells import cells
+
+    made = pretend.study(tmp_path, "stages")
+    rows = list(cells(TABLES["stages"], made.setting, made.resolver))
+    told = sentence(TABLES["stages"], rows, Setting(scale="paper", seeds=(0, 1)))
+    assert "In the paper it is Mixed skips {1,2}; of 10 pairs of methods, " in told
+    assert sentence(TABLES["stages"], rows[:1], made.setting) == ""
+
+
+def test_an_empty_study_has_a_page_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = ["--out", str(tmp_path), "--device", "cpu"]
+    assert main(["paper", "report", *told]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("Nothing is done yet") == len(FIGURES)
+    assert "<button class='n'" in page
+    assert main(["paper", "figure", *told]) == 0
+    assert "audit: nothing is done yet; `laworder paper run audit` makes what it needs" in capsys.readouterr().out
+    assert main(["paper", "figure", "adit", *told]) == 2
+
+
+def test_a_figure_is_a_page_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pretend.study(tmp_path, "samples")
+    assert main(["paper", "figure", "samples", "--out", str(tmp_path), "--device", "cpu"]) == 0
+    page = (tmp_path / "figures" / "samples-demo.html").read_text()
+    assert page.count("class='mask'") == 20
+    assert "samples-demo.html" in capsys.readouterr().out
+
+
+def test_bins_of_several_seeds_are_weighted_by_their_images() -> None:
+    def found(images: int, mean: float) -> dict[str, object]:
+        return {"model": {"dice_by_lesion_size": [{"low": 0.0, "high": 0.1, "images": images, "mean": mean}]}}
+
+    (only,) = by_size([found(1, 0.0), found(3, 1.0)])["dice_by_lesion_size"]
+    assert (only["images"], only["mean"]) == (4, 0.75)
+    assert by_size([found(0, float("nan"))]) == {"dice_by_lesion_size": []}
+
+
+def test_text_on_the_page_is_escaped() -> None:
+    page = StudyPage(title="t", summary=[])
+    page.findings([{"severity": "error", "text": "<script>alert(1)</script>"}])
+    page.findings([])
+    assert "<script>alert" not in page.html()
+    assert "The audit found nothing." in page.html()
