@@ -65,6 +65,8 @@ def small_autoencoder(folder: Path) -> Path:
 
 def backbone(kind: str, folder: Path, **more: Any) -> Backbone:
     """An untrained backbone of any kind; what it is loaded from goes into `folder`."""
+    if kind == "tiny":  # what it predicts by default, not every sampler can draw with
+        more = {"noise__prediction": "v_prediction", **more}
     if kind == "small":
         more = {"size": 64, "network__autoencoder": small_autoencoder(folder / "ae"), **more}
         more = {"network__widths": (32, 32), "network__blocks": 1, **more}

@@ -15,7 +15,9 @@ from training import SMALL, kept, settings, trained_prior
 from laworder.cli import main
 from laworder.diffusion.backbone import Backbone
 from laworder.diffusion.folders import read_card
+from laworder.diffusion.schedules import sampler
 from laworder.diffusion.train import plan, train
+from laworder.errors import UserError
 from laworder.law import list_objectives
 from laworder.runs import Checkpoints, read_manifest, read_metrics
 
@@ -166,3 +168,11 @@ def test_a_folder_of_images_is_trained_on(tmp_path: Path) -> None:
         Image.fromarray(mask).save(tmp_path / "in" / f"{n}_mask.png")
     train(settings(data=str(tmp_path / "in"), out=tmp_path / "run", steps=1, held_out=0.3))
     assert read_card(tmp_path / "run")["data"]["source"] == str(tmp_path / "in")
+
+
+def test_tiny_predicts_the_image_and_samplers_that_cannot_draw_so_are_refused(prior: Path) -> None:
+    schedule = Backbone.load(prior).scheduler
+    assert schedule.config.prediction_type == "sample"
+    assert sampler("ddim", schedule).config.prediction_type == "sample"
+    with pytest.raises(UserError, match="scheduler: euler cannot draw with a model that predicts the image itself"):
+        sampler("euler", schedule)

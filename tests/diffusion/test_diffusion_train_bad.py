@@ -119,7 +119,7 @@ def test_a_checkpoint_of_another_backbone(tmp_path: Path) -> None:
     refused(out, "a model of backbone tiny, not small; train with --backbone tiny", prior=prior, backbone="small")
     refused(out, "was trained at size 32, not 48; set --size to it", prior=prior, size=48)
     refused(out, "draws images of 3 channels, not 1", prior=prior, channels=1)
-    refused(out, "predicts v_prediction, not epsilon", prior=prior, noise__prediction="epsilon")
+    refused(out, "predicts sample, not epsilon", prior=prior, noise__prediction="epsilon")
     weights = next((prior / "model" / "unet").glob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-100])
     refused(out, "diffusers cannot load it", prior=prior)

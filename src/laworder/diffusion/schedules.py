@@ -19,6 +19,8 @@ SCHEDULERS: Final[dict[str, str]] = {
     "pndm": "PNDMScheduler",
 }
 """Name → class of diffusers."""
+_NEED_NOISE: Final = ("euler", "euler_a", "heun", "pndm")
+"""Those that work with predictions of noise or v only."""
 
 
 def noise_schedule(prediction: str = "v_prediction", betas: str = "scaled_linear") -> Any:
@@ -51,6 +53,8 @@ def sampler(name: str, schedule: Any) -> Any:
         raise UserError(
             f"scheduler: {name} cannot begin in pure noise, as this model was trained; use {', '.join(able)}"
         )
+    if schedule.config.prediction_type == "sample" and name in _NEED_NOISE:
+        raise UserError(f"scheduler: {name} cannot draw with a model that predicts the image itself; use ddim")
     return kind.from_config(schedule.config)
 
 

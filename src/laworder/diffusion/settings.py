@@ -10,6 +10,8 @@ from laworder.config import group, option
 from laworder.data.opening import Phantom
 
 SIZES = {"tiny": 64, "small": 256, "sd15": 384}
+PREDICTION = {"tiny": "sample", "small": "v_prediction", "sd15": "epsilon"}
+"""tiny has fewer channels than a cell has pixels: noise does not fit through it, the image does (Li & He 2025)."""
 GUIDANCE = {"tiny": 1.0, "small": 1.0, "sd15": 10.0}
 MaskResize = Literal["auto", "nearest", "nearest_corner", "area", "any"]
 
@@ -58,7 +60,9 @@ class Optimiser:
 class Noise:
     """The diffusion itself; for sd15 what its weights were trained with is kept."""
 
-    prediction: Literal["v_prediction", "epsilon", "sample"] = option("v_prediction", "what the UNet predicts")
+    prediction: Literal["v_prediction", "epsilon", "sample"] | None = option(
+        None, "what the UNet predicts; none: the image itself (sample) for tiny, v_prediction for small"
+    )
     betas: Literal["scaled_linear", "linear", "squaredcos_cap_v2"] = option("scaled_linear", "shape of the schedule")
     weighting: Literal["none", "min_snr", "p2"] = option("none", "weight of a timestep's loss")
     snr_gamma: float = option(5.0, "γ of min_snr", above=0)
@@ -148,6 +152,11 @@ class TrainConfig:
     @property
     def image_channels(self) -> int:
         return self.channels if self.backbone == "tiny" else 3
+
+    @property
+    def prediction(self) -> str:
+        """What the UNet predicts, where that is ours to choose."""
+        return PREDICTION[self.backbone] if self.noise.prediction is None else self.noise.prediction
 
     @property
     def guidance(self) -> float:

@@ -59,7 +59,7 @@ def check_prior(config: TrainConfig, prior: Path) -> None:
             f"prior: {prior} draws images of {card['image_channels']} channels, not {config.image_channels}; "
             "set --channels to that"
         )
-    noise = config.noise.prediction
+    noise = config.prediction
     if config.backbone != "sd15" and card["prediction"] != noise:
         raise UserError(f"prior: {prior} predicts {card['prediction']}, not {noise}; set --noise.prediction to it")
 

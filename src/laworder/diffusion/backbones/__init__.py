@@ -8,6 +8,7 @@ from laworder.diffusion.backbone import Backbone
 from laworder.diffusion.backbones.sd15 import sd15
 from laworder.diffusion.backbones.small import small
 from laworder.diffusion.backbones.tiny import tiny
+from laworder.diffusion.schedules import noise_schedule
 from laworder.diffusion.settings import TrainConfig
 from laworder.runs import generator
 
@@ -19,5 +20,6 @@ def build_backbone(config: TrainConfig, prompts: tuple[str, ...]) -> Backbone:
         if config.backbone == "sd15":
             return sd15(size=config.side, network=config.network)
         if config.backbone == "small":
-            return small(size=config.side, network=config.network, noise=config.noise, prompts=prompts)
-        return tiny(size=config.side, channels=config.channels, prompts=prompts, prediction=config.noise.prediction)
+            schedule = noise_schedule(config.prediction, config.noise.betas)
+            return small(size=config.side, network=config.network, schedule=schedule, prompts=prompts)
+        return tiny(size=config.side, channels=config.channels, prompts=prompts, prediction=config.prediction)

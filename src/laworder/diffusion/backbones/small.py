@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from laworder.diffusion.autoencoders import Autoencoder, open_autoencoder
 from laworder.diffusion.backbone import Backbone
 from laworder.diffusion.control import fresh_control
 from laworder.diffusion.folders import MODEL
 from laworder.diffusion.library import library
-from laworder.diffusion.schedules import noise_schedule
-from laworder.diffusion.settings import Network, Noise
+from laworder.diffusion.settings import Network
 from laworder.diffusion.text import FixedWords
 from laworder.errors import UserError
 
 WIDTH, HEADS = 64, 4
 
 
-def small(*, size: int, network: Network, noise: Noise, prompts: Sequence[str] = ()) -> Backbone:
+def small(*, size: int, network: Network, schedule: Any, prompts: Sequence[str] = ()) -> Backbone:
     """The untrained backbone around its frozen autoencoder; weights come from torch's global generator."""
     autoencoder = _autoencoder(network.autoencoder)
     _check(size, autoencoder, network.widths)
@@ -47,7 +47,7 @@ def small(*, size: int, network: Network, noise: Noise, prompts: Sequence[str] =
         controlnet=fresh_control("small", unet, autoencoder.factor),
         autoencoder=autoencoder.requires_grad_(False),
         words=FixedWords(prompts, width=WIDTH),
-        scheduler=noise_schedule(noise.prediction, noise.betas),
+        scheduler=schedule,
     )
 
 

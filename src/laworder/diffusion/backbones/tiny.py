@@ -1,4 +1,4 @@
-"""`tiny`: pixels, half a million weights, seconds on a CPU; for the demo and for tests.
+"""`tiny`: pixels, under four million weights, a minute or two on a CPU; for the demo and for tests.
 
 The image is not compressed: 4×4 pixels become the channels of one cell, so that a small UNet on a 16×16 grid is enough
 for a picture of 64×64.
@@ -28,7 +28,7 @@ def tiny(
         sample_size=size // FACTOR,
         in_channels=pixels.latent_channels,
         out_channels=pixels.latent_channels,
-        block_out_channels=(32, 64),
+        block_out_channels=(64, 96),
         layers_per_block=1,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
