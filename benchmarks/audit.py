@@ -1,7 +1,7 @@
 """The audit of the three research datasets: tables and findings as JSON and Markdown, without pictures of patients.
 
-    python benchmarks/audit.py --data DATA --vae TAEF2             # polyps, BRISC and the KiTS19 labels
-    python benchmarks/audit.py --data DATA --only kits19
+    python benchmarks/audit.py --data data --vae taef2             # polyps, BRISC and the KiTS19 labels
+    python benchmarks/audit.py --data data --only kits19
 
 Writes benchmarks/results/audit-{polyps,brisc,kits19}.{json,md}, each with its manifest, and the two charts of each that
 the documentation shows, to docs/guide/img. `--pages FOLDER` also writes the pages with pictures; keep those out of the

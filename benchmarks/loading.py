@@ -131,6 +131,14 @@ def ratios(rates: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     return found
 
 
+def markdown(rates: dict[str, list[float]], found: dict[str, dict[str, float]]) -> str:
+    rows = ["| | pairs a second, median | from | to |", "| --- | --- | --- | --- |"]
+    rows += [f"| {n} | {statistics.median(r):.0f} | {min(r):.0f} | {max(r):.0f} |" for n, r in rates.items()]
+    rows += ["", "| ratio within a round | median | from | to |", "| --- | --- | --- | --- |"]
+    rows += [f"| {n} | {r['median']:.1f} | {r['least']:.1f} | {r['most']:.1f} |" for n, r in found.items()]
+    return "\n".join(rows) + "\n"
+
+
 def opened(args: argparse.Namespace, scratch: Path) -> PreparedSource:
     if args.tiny:
         drawn = PhantomSource(64, size=128)
@@ -184,6 +192,7 @@ def main() -> None:
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps({"manifest": told, "pairs_per_second": rates, "ratios": found}, indent=1) + "\n")
+        args.out.with_suffix(".md").write_text(markdown(rates, found))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from laworder.data.audit.leaks import KINDS_OF_PAIRS, across, crossing_groups
 from laworder.data.audit.survival import RESIZES
 from laworder.data.audit.weights import R_EDGES
@@ -51,7 +53,7 @@ def _duplicates(audit: Audit, listed: int) -> dict[str, Any]:
     return {
         "compared": found.compared,
         "identical_groups": len(found.identical),
-        "twins": {kind: len(found.of_kind(kind)) for kind in KINDS_OF_PAIRS[1:]},
+        "twins": {kind: _scores([t.score for t in found.of_kind(kind)]) for kind in KINDS_OF_PAIRS[1:]},
         "first_identical_groups": [[names[i] for i in m] for m in found.identical[:listed]],
         "first_twins": {
             kind: [[names[t.a], names[t.b], t.score, t.orientation] for t in found.of_kind(kind)[:listed]]
@@ -72,6 +74,10 @@ def _duplicates(audit: Audit, listed: int) -> dict[str, Any]:
         "first_conflicting_masks": [[names[a], names[b], iou] for a, b, iou in audit.conflicts[:listed]],
         "groups_across": {f"{a} and {b}": g[:listed] for (a, b), g in crossing_groups(audit).items()},
     }
+
+
+def _scores(scores: list[float]) -> dict[str, Any]:
+    return {"pairs": len(scores), "lowest_and_median_score": np.quantile(scores, (0, 0.5)).tolist() if scores else []}
 
 
 def _split(audit: Audit, split: SplitAudit, listed: int) -> dict[str, Any]:
