@@ -228,4 +228,4 @@ def scan_of(masks: np.ndarray) -> np.ndarray:
     return (1000 + noise + 200 * (masks > 0)).astype(np.uint16)
 
 
-HU = {"RescaleSlope": 1, "RescaleIntercept": -1000}
+HU: dict[str, Any] = {"RescaleSlope": 1, "RescaleIntercept": -1000}

@@ -30,6 +30,7 @@ from dicom_files import (
     with_pixels,
 )
 from PIL import Image
+from pydicom.uid import UID
 
 from laworder.cli import main
 from laworder.data.pairs import Pair
@@ -331,7 +332,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "ct" / "text.dcm").write_text("no DICOM")
     (tmp_path / "ct" / "empty.dcm").write_bytes(b"")
     packed = image(tmp_path / "ct" / "packed.dcm", scan_of(masks)[0], series="other")
-    packed.file_meta.TransferSyntaxUID = "1.2.840.10008.1.2.4.80"
+    packed.file_meta.TransferSyntaxUID = UID("1.2.840.10008.1.2.4.80")
     packed.PixelData = b"\xfe\xff\x00\xe0\x00\x00\x00\x00\xfe\xff\x00\xe0\x04\x00\x00\x00abcd"
     packed["PixelData"].is_undefined_length = True
     save(packed, tmp_path / "ct" / "packed.dcm")

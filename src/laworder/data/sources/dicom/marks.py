@@ -119,7 +119,7 @@ class Wanted:
 
     def _value(self, number: int, label: str) -> int:
         for pattern, _, value in self._patterns:
-            if pattern in (label, str(number)) or (label and fnmatchcase(label, pattern)):
+            if pattern in (label, str(number)) or fnmatchcase(label or str(number), pattern):
                 self._met.add(pattern)
                 return value
         return 0

@@ -54,7 +54,8 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One image file. The patient is who PatientID and its issuer say; where there is no ID, the study."""
+    """One image file. The patient is who PatientID says, whoever issued it: two taken for one do a split less harm
+    than one taken for two. Where there is no ID, the patient is the study."""
 
     path: Path
     patient: tuple[str, str]
@@ -92,11 +93,10 @@ def read_instance(path: Path, header: Any) -> Instance:
     try:
         with hushed():
             named = str(header.get("PatientID") or "").strip()
-            issuer = str(header.get("IssuerOfPatientID") or "").strip()
             modality = str(header.get("Modality") or "")
             return Instance(
                 path=path,
-                patient=(named, issuer) if named else ("", str(header.StudyInstanceUID)),
+                patient=("ID", named) if named else ("study", str(header.StudyInstanceUID)),
                 named=bool(named),
                 series=str(header.SeriesInstanceUID),
                 modality=modality if modality in MODALITIES else "OT",
