@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import shutil
 import signal
 import statistics
@@ -168,7 +169,8 @@ class Study:
         todo: list[tuple[str, Any]] = [("judge", self.judge), ("prior", self.prior)]
         for seed in self.args.seeds:
             todo += [(f"{o}-{seed}", lambda o=o, s=seed: self.control(o, s)) for o in self.args.objectives]
-        timer = threading.Timer(max(1.0, self.left()), signal.raise_signal, [signal.SIGTERM])
+        signal.signal(signal.SIGTERM, time_is_up)  # between runs; within one, the run's own handler saves first
+        timer = threading.Timer(max(1.0, self.left()), os.kill, [os.getpid(), signal.SIGTERM])
         timer.daemon = True
         timer.start()
         try:
@@ -181,13 +183,16 @@ class Study:
                 print(name, json.dumps(self.state["jobs"][name]), flush=True)
         except SystemExit as stopped:  # a run that was told to stop has saved: the next call goes on with it
             print(f"stopped: {stopped}", flush=True)
-        timer.cancel()
+        finally:
+            timer.cancel()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     # What travels.
 
     def send(self) -> None:
         """Fill `out`; state.json remembers what images were sent."""
-        stamp = manifest(self.args, device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        told = argparse.Namespace(**{**vars(self.args), "earlier": [str(path) for path in self.args.earlier]})
+        stamp = manifest(told, device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
                          seeds=self.args.seeds, rooms=["diffusion", "law", "order", "segmentation"],
                          data={"split": names_hash(self.split.val)})  # fmt: skip
         if (self.work / "judge-model").is_dir():
@@ -295,6 +300,10 @@ class Study:
         picture = np.concatenate([np.concatenate(row, axis=1) for row in rows])
         Image.fromarray(picture).save(self.out / f"sheet-{seed}.jpg", quality=88)
         (self.work / f"sheet-{seed}.txt").write_text("\n".join(["mask", "real", *done]))
+
+
+def time_is_up(*_: Any) -> None:
+    raise SystemExit("the time is up")
 
 
 def records_of(folder: Path) -> list[dict[str, Any]]:

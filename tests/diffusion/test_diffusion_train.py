@@ -176,3 +176,9 @@ def test_tiny_predicts_the_image_and_samplers_that_cannot_draw_so_are_refused(pr
     assert sampler("ddim", schedule).config.prediction_type == "sample"
     with pytest.raises(UserError, match="scheduler: euler cannot draw with a model that predicts the image itself"):
         sampler("euler", schedule)
+
+
+def test_a_run_is_reproduced_to_the_bit(tmp_path: Path, prior: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(settings(out=tmp_path / "run", prior=prior, steps=2))
+    assert main(["reproduce", str(tmp_path / "run")]) == 0
+    assert "every logged number and every weight" in capsys.readouterr().out
