@@ -60,7 +60,7 @@ def bar_chart(
     """Bars side by side in named groups; NaN leaves a gap."""
     assert groups, "a chart has at least one group"
     values = [v for _, bars in series for v in bars if not math.isnan(v)]
-    y_ticks = nice_ticks(0.0, max(values, default=1.0))
+    y_ticks = nice_ticks(0.0, max(values, default=1.0) or 1.0)
     sx = _Scale(0, len(groups), LEFT, WIDTH - RIGHT)
     sy = _Scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP + 18)
     slot = 0.8 / len(series)

@@ -49,10 +49,12 @@ def train_loop(run: Run, task: Task, batches: Batches, plan: Plan, *, evaluate: 
     if run.finished:
         done = run.manifest.step or 0
         return Result(step=done, resumed=done, already_done=True)
-    return _Loop(run, task, batches, plan, evaluate).go()
+    return Loop(run, task, batches, plan, evaluate).go()
 
 
-class _Loop:
+class Loop:
+    """One training. `go` is all of it; who computes updates elsewhere calls `resume`, then `after` for each of them."""
+
     def __init__(self, run: Run, task: Task, batches: Batches, plan: Plan, evaluate: Evaluate | None) -> None:
         self.run, self.task, self.batches, self.plan, self.evaluate = run, task, batches, plan, evaluate
         self.parameters = list(dict.fromkeys(p for group in self._groups() for p in group["params"]))
@@ -63,7 +65,7 @@ class _Loop:
         self.saved: int | None = None
 
     def go(self) -> Result:
-        first, plan, run = self._resume(), self.plan, self.run
+        first, plan, run = self.resume(), self.plan, self.run
         micro = plan.accumulate
         stream = self.batches.iterate(first * micro, plan.steps * micro, seed=plan.seed, rank=run.rank, world=run.world)
         bar = run.progress(total=plan.steps, initial=first, unit="step")
@@ -77,10 +79,11 @@ class _Loop:
                 bar.set_postfix(loss=f"{record['loss']:.4g}", refresh=False)
                 self._stop_if_asked(step, everyone=record["stop"])
         if self.saved != step:  # patience ended between two checkpoints
-            self._save(step)
+            self.save(step)
         return Result(step=step, resumed=first, early=step < plan.steps)
 
-    def _resume(self) -> int:
+    def resume(self) -> int:
+        """Restore the last good checkpoint and cut the log back to it; how many updates it holds, 0 without one."""
         run = self.run
         found = run.checkpoints.latest() if run.writes else None
         agreed = from_first(found.step if found else -1, run.world, self.parameters[0].device)
@@ -111,8 +114,14 @@ class _Loop:
 
     def _one(self, step: int, stream: Iterator[Any]) -> dict[str, float]:
         """Update `step`, then whatever is due after it."""
-        began, plan = time.monotonic(), self.plan
+        began = time.monotonic()
         record = self._update(step, stream)
+        self.after(step, record, began)
+        return record
+
+    def after(self, step: int, record: Mapping[str, float], began: float) -> None:
+        """Evaluate, log and save what is due after update `step`, which began at that monotonic time."""
+        plan = self.plan
         evaluated: Mapping[str, float] = {}
         if self.evaluate is not None and plan.due(plan.eval_every, step):
             evaluated = self._evaluate(self.evaluate, step)
@@ -123,8 +132,7 @@ class _Loop:
             self.run.timing.write(step, {"time": time.time(), "seconds": time.monotonic() - began})
         is_best = self._is_best(step, evaluated)
         if is_best or plan.due(plan.save_every, step):
-            self._save(step, best=is_best)
-        return record
+            self.save(step, best=is_best)
 
     def _update(self, step: int, stream: Iterator[Any]) -> dict[str, float]:
         plan, task = self.plan, self.task
@@ -179,12 +187,16 @@ class _Loop:
         """Put the buffers back, keep the state before this update, and say which images it was."""
         self.guard.put_back()
         if self.saved != step - 1:
-            self._save(step - 1)
+            self.save(step - 1)
         bad = [micro for micro, loss in enumerate(losses) if not math.isfinite(loss)]
         what = f"the loss is {losses[bad[0]]}" if bad else f"the gradient's norm is {record['grad_norm']}"
         names = [name for micro in bad or range(len(seen)) for name in self.task.names(seen[micro])]
+        raise self.refusal(step, what, names)
+
+    def refusal(self, step: int, what: str, names: Sequence[str]) -> NonFiniteError:
+        """What is said when update `step` would spoil the weights."""
         where = f" on {', '.join(names)}" if names else ""
-        raise NonFiniteError(
+        return NonFiniteError(
             f"step {step}: {what}{where}; this update was not made and the state after step {step - 1} is kept in "
             f"{self.run.checkpoints.path(step - 1)}; look at these images, or lower the learning rate in a new run"
         )
@@ -210,7 +222,8 @@ class _Loop:
         self.best = {"step": step, "value": value}
         return True
 
-    def _save(self, step: int, *, best: bool = False) -> None:
+    def save(self, step: int, *, best: bool = False) -> None:
+        """Write a checkpoint of the state after update `step`."""
         self.saved = step
         if not self.run.writes:
             return
@@ -225,7 +238,7 @@ class _Loop:
         if everyone == 0 and (asked is None or self.run.world > 1):
             return
         if self.saved != step:
-            self._save(step)
+            self.save(step)
         raise Stopped(asked or signal.SIGTERM)
 
     def _groups(self) -> list[dict[str, Any]]:

@@ -55,13 +55,30 @@ class Evaluation:
 
 
 @torch.no_grad()
+def count_overlap(model: Segmenter, images: Tensor, masks: Tensor, *, batch: int) -> Counts:
+    """The counts behind Dice of uint8 images that lie where the model does. Only they leave the device."""
+    model.eval()
+    found: list[Counts] = []
+    for chunk, true in zip(images.split(batch), masks.split(batch), strict=True):
+        p = lesion_map(model, chunk.float() / 255)
+        found.append(count(p > 0.5, true[:, 0] > 0))
+    both, predicted = torch.cat([c.both for c in found]), torch.cat([c.predicted for c in found])
+    return Counts(both.cpu(), predicted.cpu(), torch.cat([c.true for c in found]).cpu(), found[0].pixels)
+
+
+def lesion_map(model: Segmenter, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b h w"]:
+    """P(lesion) of images in [0, 1]: the sigmoid for one class, 1 − P(background) beyond."""
+    p = model.probabilities(normalise(images))
+    return p[:, 0] if model.classes == 1 else 1 - p[:, 0]
+
+
+@torch.no_grad()
 def lesion_probability(model: Segmenter, images: Tensor, *, batch: int, device: torch.device) -> Tensor:
-    """P(lesion) of uint8 images, on the CPU: the sigmoid for one class, 1 − P(background) beyond."""
+    """P(lesion) of uint8 images, on the CPU."""
     model.eval()
     maps: list[Tensor] = []
     for chunk in images.split(batch):
-        p = model.probabilities(normalise(chunk.to(device).float() / 255))
-        maps.append((p[:, 0] if model.classes == 1 else 1 - p[:, 0]).cpu())
+        maps.append(lesion_map(model, chunk.to(device).float() / 255).cpu())
     return torch.cat(maps)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from laworder.metrics.surface import TOLERANCE
 from laworder.runs import Manifest, atomic_write, read_manifest
 from laworder.runs.manifest import command_line, describe_device, jsonable
 from laworder.segmentation.evaluate_report import evaluation_page
-from laworder.segmentation.judge import MEASURES, Judgement, judge, subsets_of
+from laworder.segmentation.judge import MEASURES, Judgement, json_text, judge, subsets_of
 from laworder.segmentation.loading import MANIFEST, load_segmenter, run_settings
 from laworder.segmentation.parts import parts_of
 from laworder.segmentation.predictor import Predictor
@@ -154,19 +153,6 @@ def paired(first: Judgement, second: Judgement, *, seed: int) -> dict[str, Any]:
         if int(both.sum()) > 1:
             found[measure] = asdict(compare(a[both], b[both], seed=seed))
     return found
-
-
-def json_text(value: Any) -> str:
-    """Strict JSON: numbers that are none become null."""
-
-    def plain(entry: Any) -> Any:
-        if isinstance(entry, dict):
-            return {key: plain(inner) for key, inner in entry.items()}
-        if isinstance(entry, (list, tuple)):
-            return [plain(inner) for inner in entry]
-        return None if isinstance(entry, float) and not math.isfinite(entry) else entry
-
-    return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _write(config: Config, judged: dict[str, Judgement], result: dict[str, Any], *, shown: Arrays) -> None:

@@ -33,7 +33,7 @@ def evaluation_page(result: dict[str, Any], judged: Judgement, pairs: Arrays) ->
     labels = {name: str(found["source"]) for name, found in models.items()}
     page = Page(title=f"{labels['model']} on {len(judged.names)} images", summary=_summary(result))
     page.section("Scores")
-    _scores(page, result, models, labels)
+    score_tables(page, result, models, labels)
     if "paired" in result:
         page.section("Paired comparison")
         _paired(page, result["paired"], labels)
@@ -42,7 +42,7 @@ def evaluation_page(result: dict[str, Any], judged: Judgement, pairs: Arrays) ->
     page.section("Dice against lesion size")
     size_chart(page, {labels[name]: found for name, found in models.items()})
     page.section("Calibration")
-    _calibration(page, models, labels)
+    calibration_charts(page, models, labels)
     page.section("The worst cases")
     worst_cases(page, Evaluation(judged.names, judged.counts, judged.probability), pairs)
     page.section("How this was made")
@@ -78,7 +78,8 @@ def _summary(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _scores(page: Page, result: dict[str, Any], models: dict[str, Any], labels: dict[str, str]) -> None:
+def score_tables(page: Page, result: dict[str, Any], models: dict[str, Any], labels: dict[str, str]) -> None:
+    """Means with intervals, and the conventions of Dice side by side."""
     head = ["measure", *labels.values(), *(f"{label}, images with lesion" for label in labels.values())]
     rows = [
         [
@@ -140,7 +141,8 @@ def _subsets(page: Page, models: dict[str, Any], labels: dict[str, str]) -> None
         page.table(["subset", "images", *(NAMES[m] for m in MEASURES)], rows, caption=f"{labels[name]}, by subset.")
 
 
-def _calibration(page: Page, models: dict[str, Any], labels: dict[str, str]) -> None:
+def calibration_charts(page: Page, models: dict[str, Any], labels: dict[str, str]) -> None:
+    """Reliability by bins of probability, and the expected calibration error."""
     series = [Series("perfect", [0.0, 1.0], [0.0, 1.0])]
     for name, found in models.items():
         bins = found["calibration"]["bins"]

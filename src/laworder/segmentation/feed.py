@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from jaxtyping import UInt8
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from laworder.data.cache import GB, Batch, PairCache
 from laworder.data.load import load_arrays
 from laworder.data.pairs import Source
+from laworder.errors import UserError
 from laworder.runs import Batches, batch_indices
 
 
@@ -46,13 +49,63 @@ class HeldFeed:
         """Nothing to let go of."""
 
 
+class StreamedFeed:
+    """Pairs behind a file of limited size. Masks are checked as they come: nobody has seen them all before."""
+
+    def __init__(self, cache: PairCache, classes: int) -> None:
+        self.cache, self.classes = cache, classes
+
+    @property
+    def names(self) -> list[str]:
+        return self.cache.names
+
+    def gather(self, positions: Sequence[int]) -> Batch:
+        batch = self.cache.gather(positions)
+        check_classes(batch.masks, [self.names[position] for position in positions], self.classes)
+        return batch
+
+    def close(self) -> None:
+        self.cache.close()
+
+
 def open_feed(
-    source: Source, indices: Sequence[int], *, size: int, channels: int, cache_gb: float, device: torch.device
+    source: Source,
+    indices: Sequence[int],
+    *,
+    size: int,
+    channels: int,
+    classes: int,
+    cache_gb: float,
+    device: torch.device,
 ) -> Feed:
     """The training pairs: held on `device` up to `cache_gb`·10⁹ bytes, beyond that through a file of that size."""
     if len(indices) * (channels + 1) * size**2 <= cache_gb * GB:
-        return HeldFeed(*load_arrays(source, size, channels, indices), device)
-    return PairCache(source, size=size, channels=channels, indices=indices, cache_gb=cache_gb)
+        pairs = load_arrays(source, size, channels, indices)
+        check_classes(pairs.masks, pairs.names, classes)
+        check_lesions(pairs.masks)
+        return HeldFeed(*pairs, device)
+    cache = PairCache(source, size=size, channels=channels, indices=indices, cache_gb=cache_gb)
+    return StreamedFeed(cache, classes)
+
+
+def check_classes(masks: UInt8[Tensor, "b 1 h w"], names: Sequence[str], classes: int) -> None:
+    """Refuse masks with a class that the model does not have; one class means lesion or not, whatever the value."""
+    highest = masks.flatten(1).amax(1)
+    if classes > 1 and int(highest.max()) >= classes:
+        worst = int(highest.argmax())
+        raise UserError(
+            f"the mask of {names[worst]} holds class {int(highest[worst])}, but classes is {classes} (0 to "
+            f"{classes - 1}, background included); set classes to {int(highest.max()) + 1}, or to 1 for lesion or not"
+        )
+
+
+def check_lesions(masks: UInt8[Tensor, "b 1 h w"]) -> None:
+    """Refuse a training set without a single pixel of lesion: the answer would be silence."""
+    if not bool(masks.any()):
+        raise UserError(
+            f"all {len(masks)} training masks are empty at this size: there is no lesion to learn; "
+            "`laworder data audit` says what the masks hold"
+        )
 
 
 class _Positions(Dataset[int]):

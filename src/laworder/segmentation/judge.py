@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -156,3 +157,16 @@ def _pools(source: PreparedSource) -> list[str]:
     smallest = sorted(source.pools.items(), key=lambda item: -len(item[1]))
     of = {name: pool for pool, names in smallest for name in names}
     return [of.get(name, "all") for name in source.names]
+
+
+def json_text(value: Any) -> str:
+    """Strict JSON: numbers that are none become null."""
+
+    def plain(entry: Any) -> Any:
+        if isinstance(entry, dict):
+            return {key: plain(inner) for key, inner in entry.items()}
+        if isinstance(entry, (list, tuple)):
+            return [plain(inner) for inner in entry]
+        return None if isinstance(entry, float) and not math.isfinite(entry) else entry
+
+    return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

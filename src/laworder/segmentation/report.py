@@ -1,4 +1,4 @@
-"""The page of one segmentation run: what came out in words, curves, sizes, the worst cases as pictures."""
+"""What pages about segmentation share: a result in words, Dice against size, the worst cases as pictures."""
 
 from __future__ import annotations
 
@@ -9,28 +9,12 @@ import numpy as np
 import torch
 
 from laworder.data.load import Arrays
-from laworder.report import Page, Series, bar_chart, contour, gray_picture, line_chart, picture_uri
+from laworder.report import Page, bar_chart, contour, gray_picture, picture_uri
 from laworder.report.pictures import PREDICTION
-from laworder.runs import Run, read_metrics
 from laworder.segmentation.evaluate import Evaluation
 
 WORST = 10
 POINTS = 200
-
-
-def write_report(run: Run, validation: Evaluation, pairs: Arrays, *, title: str) -> None:
-    """`report.html` in the run folder."""
-    summary = validation.summary()
-    page = Page(title=title, summary=[headline(summary)])
-    page.section("Learning curves")
-    curves(page, read_metrics(run.folder / "metrics.jsonl"))
-    page.section("Dice against lesion size")
-    size_chart(page, {"this run": summary})
-    page.section(f"The {min(WORST, len(pairs.names))} worst cases")
-    worst_cases(page, validation, pairs)
-    page.section("How this was made")
-    page.record("manifest.json", vars(run.manifest))
-    page.write(run.folder / "report.html")
 
 
 def headline(summary: dict[str, Any]) -> str:
@@ -40,22 +24,6 @@ def headline(summary: dict[str, Any]) -> str:
         low, high = summary["dice_interval_95"]
         text += f" (95 % interval over images {low:.3f} to {high:.3f})"
     return f"{text}; IoU {summary['iou']:.3f}, precision {summary['precision']:.3f}, recall {summary['recall']:.3f}."
-
-
-def curves(page: Page, lines: Sequence[dict[str, Any]]) -> None:
-    """Training loss and validation Dice over steps."""
-    loss = smoothed([(line["step"], line["loss"]) for line in lines])
-    page.figure(
-        line_chart(
-            [Series("training loss", *zip(*loss, strict=True))], x_label="step", y_label="loss", title="Training loss"
-        ),
-        caption=f"Training loss, mean over windows of {max(1, len(lines) // POINTS)} steps.",
-    )
-    dice = [(line["step"], line["val_dice"]) for line in lines if "val_dice" in line]
-    page.figure(
-        line_chart([Series("Dice", *zip(*dice, strict=True))], x_label="step", y_label="Dice", title="Validation Dice"),
-        caption="Dice on the held-out pairs; the best weights are kept.",
-    )
 
 
 def smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -57,6 +57,9 @@ class TrainConfig:
     channels: Literal[1, 3] = option(3, "1 reads images as gray, 3 as RGB")
     classes: int = option(1, "1 for lesion or not; else classes of the masks, background included", minimum=1)
     seed: int = option(0, "of the split, the initial weights, the order of the data and every draw", minimum=0)
+    seeds: str | None = option(
+        None, "train several seeds at once, such as 0-4 or 0,2; each has the folder seed-N of `out`, like a run alone"
+    )
     epochs: int = option(100, "times that every training image is seen", minimum=1)
     batch: int = option(16, "images an update, over all processes and parts", minimum=1)
     accumulate: int = option(1, "parts that a batch is computed in, one after the other, to save memory", minimum=1)

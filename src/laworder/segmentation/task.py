@@ -59,26 +59,27 @@ class SegmentTask(Task):
         self.config, self.device, self.place, self._names = config, device, place, names
         self.augment = Augment(**{name: getattr(config.augment, name) for name in Augment.__dataclass_fields__})
         self.weights = class_weights(config, device)
-        self.forward = torch.compile(self._parts) if config.compile else self._parts
+        self.forward = torch.compile(self.parts) if config.compile else self.parts
 
     def micro_step(self, batch: Batch, step: int, micro: int) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         self.model.train()
         images, masks = batch.images.to(self.device).float() / 255, batch.masks.to(self.device)
-        drawn = self._drawn(len(images), step, micro)
+        drawn = self.drawn(len(images), step, micro)
         images, masks = apply(
             images, masks, drawn, geometric=self.augment.geometric, photometric=self.augment.photometric
         )
         parts = self.forward(normalise(images), masks)
         return torch.stack(list(parts.values())).sum(), {name: value.detach() for name, value in parts.items()}
 
-    def _drawn(self, count: int, step: int, micro: int) -> Draw:
+    def drawn(self, count: int, step: int, micro: int) -> Draw:
         """The draws of this process's images in this part of update `step`."""
         draws = generator(self.config.seed, step=step, stream="augment")
         drawn = self.augment.draw(self.config.batch, generator=draws)
         first = (micro * self.place.world + self.place.rank) * count
         return Draw(*(t[first : first + count].to(self.device) for t in drawn))
 
-    def _parts(self, images: Tensor, masks: Tensor) -> dict[str, Tensor]:
+    def parts(self, images: Tensor, masks: Tensor) -> dict[str, Tensor]:
+        """The terms of the loss, summed over all outputs that are supervised."""
         if self.config.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
         model = self.model
@@ -102,6 +103,10 @@ class SegmentTask(Task):
     def names(self, batch: Any) -> list[str]:
         return [self._names[int(position)] for position in batch.positions]
 
+    def name_of(self, position: int) -> str:
+        """What the training image at this position is called."""
+        return self._names[position]
+
     @property
     def judged(self) -> Segmenter:
         """The weights that are validated and kept: the averaged ones where there are any."""
@@ -120,4 +125,6 @@ def class_weights(config: TrainConfig, device: torch.device) -> Tensor | None:
             f"class_weights: {len(config.class_weights)} given, but there are {wanted} classes with the background; "
             "give one weight each, background first"
         )
+    if not any(config.class_weights):
+        raise UserError("class_weights: all are 0; give at least one class some weight")
     return torch.tensor(config.class_weights, device=device)
