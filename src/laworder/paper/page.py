@@ -16,7 +16,7 @@ from PIL import Image
 
 from laworder.paper.cells import Cell
 from laworder.paper.identity import Resolved
-from laworder.paper.rendering import difference, kinds, notes, theirs
+from laworder.paper.rendering import MISSING, difference, notes, theirs
 from laworder.paper.setting import Setting
 from laworder.paper.spec import Table
 from laworder.paper.store import read_record
@@ -44,13 +44,15 @@ class StudyPage(Page):
         self._behind: dict[str, Resolved] = {}
 
     def study_table(self, table: Table, rows: Sequence[list[Cell]], setting: Setting, *, caption: str) -> None:
-        """Ours, the paper's and the difference; a click on ours tells where it comes from."""
-        heads = ["method"]
-        for column in table.columns:
-            arrow = {"up": " ↑", "down": " ↓", "": ""}[column.better]
-            heads += [f"{column.label}{arrow}, {kind}" for kind in kinds(column, table)]
-        head = "".join(f"<th scope='col'>{_text(name)}</th>" for name in heads)
-        body = "".join(self._row(table, cells, setting) for cells in rows)
+        """Ours, below it the paper's and the difference; a click on ours tells where it comes from.
+
+        A column in which nothing can be measured in this setting is left to the notes.
+        """
+        kept = [i for i in range(len(table.columns)) if any(row[i].jobs or row[i].exact for row in rows)]
+        arrows = {"up": " ↑", "down": " ↓", "": ""}
+        names = ["method", *(table.columns[i].label + arrows[table.columns[i].better] for i in kept)]
+        head = "".join(f"<th scope='col'>{_text(name)}</th>" for name in names)
+        body = "".join(self._row(table, [row[i] for i in kept], setting) for row in rows)
         self._parts.append(
             f"<div class='wide' tabindex='0' role='region' aria-label='{_quoted(caption)}'><table>"
             f"<caption>{_text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -61,11 +63,12 @@ class StudyPage(Page):
     def _row(self, table: Table, cells: Sequence[Cell], setting: Setting) -> str:
         parts = [f"<th scope='row'>{_text(cells[0].row.label)}</th>"]
         for cell in cells:
-            shown = kinds(cell.column, table)
-            parts.append(f"<td class='number'>{self._number(table, cell)}</td>")
-            if "paper" in shown:
-                parts.append(f"<td class='number paper'>{_text(theirs(cell))}</td>")
-                parts.append(f"<td class='number paper'>{_text(difference(cell, setting))}</td>")
+            beside = ""
+            if cell.paper is not None:
+                gap = difference(cell, setting)
+                known = f"paper {theirs(cell)}" + ("" if gap == MISSING else f", {gap}")
+                beside = f"<div class='paper'>{_text(known)}</div>"
+            parts.append(f"<td class='number'>{self._number(table, cell)}{beside}</td>")
         return f"<tr>{''.join(parts)}</tr>"
 
     def _number(self, table: Table, cell: Cell) -> str:

@@ -42,11 +42,13 @@ Source = Ask | Known | Absent
 
 @dataclass(frozen=True)
 class Row:
-    """key: ours; label: as printed; published: the paper's name of it, where it has one."""
+    """key: ours; label: as printed; published: the paper's name of it, where it has one; reference: no method, but what
+    methods are held against."""
 
     key: str
     label: str
     published: str | None = None
+    reference: bool = False
 
 
 @dataclass(frozen=True)

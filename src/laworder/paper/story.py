@@ -30,10 +30,14 @@ def summary(tables: Sequence[tuple[Table, list[list[Cell]]]], setting: Setting) 
 def sentence(table: Table, rows: Sequence[Sequence[Cell]], setting: Setting) -> str:
     """Who is best by the table's first measured column, and how that agrees with the paper."""
     for index, column in enumerate(table.columns):
-        cells = [row[index] for row in rows if row[index].mean is not None and not row[index].exact]
+        cells = [row[index] for row in rows if _ranks(row[index])]
         if column.better and len(cells) > 1:
             return f"{table.title}: {_ranked(cells, column)}{'' if setting.drawn else _beside(cells, column)}."
     return ""
+
+
+def _ranks(cell: Cell) -> bool:
+    return cell.mean is not None and not cell.exact and not cell.row.reference
 
 
 def _ranked(cells: Sequence[Cell], column: Column) -> str:
@@ -41,7 +45,7 @@ def _ranked(cells: Sequence[Cell], column: Column) -> str:
     order = sorted(cells, key=_mean, reverse=up)
     best, worst = order[0], order[-1]
     word = "highest" if up else "lowest"
-    return f"{column.label} is {word} for {best.row.label} ({best.text()}); {worst.row.label} has {worst.text()}"
+    return f"{column.label} is {word} for {best.row.label}, {best.text()}; {worst.row.label} has {worst.text()}"
 
 
 def _beside(cells: Sequence[Cell], column: Column) -> str:

@@ -50,7 +50,7 @@ def study_page(study: Study) -> StudyPage:
     page = StudyPage(title="Law and Order: the study", summary=summary(made, setting))
     for table, rows in made:
         page.section(table.title)
-        page.study_table(table, rows, setting, caption=title(table, setting))
+        page.study_table(table, rows, setting, caption=title(table, setting).partition(" (")[2].removesuffix(")"))
     for figure in FIGURES.values():
         page.section(figure.title)
         if not figure.draw(page, (setting, resolver)):
