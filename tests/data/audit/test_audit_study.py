@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from laworder.data.audit import Audit, audit
+from laworder.data.audit.charts import survival_chart
 from laworder.data.audit.leaks import across
 from laworder.data.audit.page import make_page
 from laworder.data.audit.record import as_dict, as_json
@@ -228,3 +229,13 @@ def test_nothing_to_audit_is_a_users_mistake() -> None:
         audit({})
     with pytest.raises(UserError, match="at least 1"):
         audit({"train": PhantomSource(2, size=32)}, sizes=())
+
+
+def test_sizes_at_which_nothing_shrinks_take_no_row_and_few_lesions_no_bar(pairs: list[Pair]) -> None:
+    large = np.zeros((96, 96), dtype=np.uint8)
+    large[16:80, 16:80] = 1
+    result = run(train=[replace(pair, mask=large) for pair in pairs[:4]])
+    table = next(one for one in tables(result) if one.title.startswith("Survival"))
+    assert [row[0] for row in table.rows] == ["lesions"]
+    assert "No lesion loses as much at 64 px (nearest), 64 px (area), latents 8 (of 64 px) (nearest)" in table.caption
+    assert survival_chart(result) is None

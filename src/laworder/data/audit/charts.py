@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from laworder.data.audit.study import Audit
 
 
+FEW = 5
+"""Fewer lesions than this make no share worth a bar."""
+
+
 class Chart(NamedTuple):
     svg: str
     caption: str
@@ -27,13 +31,14 @@ def survival_chart(audit: Audit) -> Chart | None:
     names = [f"{100 * a:g}–{100 * b:g} %" for a, b in itertools.pairwise(SIZE_EDGES)]
     series = []
     for split in audit.splits:
-        found = {line.name: 100 * float(line.shrunk[g, 0]) for line in split.survival}
+        found = {line.name: 100 * float(line.shrunk[g, 0]) for line in split.survival if line.lesions >= FEW}
         series.append((split.name, [found.get(name, math.nan) for name in names]))
     if all(math.isnan(v) for _, values in series for v in values):
         return None
     title = f"Lesions that lose more than 20 % of their area on {audit.grids[g].name}, nearest"
     drawn = bar_chart(names, series, x_label="lesion area, share of the image", y_label="lesions, %", title=title)
-    return Chart(drawn, f"{title}, by the lesion's size. No bar: no lesion of that size, or none that shrinks.")
+    none = f"No bar: fewer than {FEW} lesions of that size, or none that shrinks."
+    return Chart(drawn, f"{title}, by the lesion's size. {none}")
 
 
 def ratio_chart(audit: Audit) -> Chart | None:

@@ -155,14 +155,18 @@ def pairing_table(audit: Audit) -> Table:
 def survival_table(audit: Audit, split: SplitAudit) -> Table:
     head = ["lesion area", *(line.name for line in split.survival)]
     rows: list[list[str | int]] = [["lesions", *(str(line.lesions) for line in split.survival)]]
+    safe: list[str] = []
     for g, grid in enumerate(audit.grids):
         for k, how in enumerate(RESIZES):
             cells = [_fate(line.vanished[g, k], line.shrunk[g, k]) for line in split.survival]
-            rows.append([f"{grid.name}, {how}", *cells])
+            if any(cell != "–" for cell in cells):
+                rows.append([f"{grid.name}, {how}", *cells])
+            else:
+                safe.append(f"{grid.name} ({how})")
     caption = (
         f"Will this lesion survive? {split.name}: percent of lesions that vanish / that lose more than 20 % of their "
         "area (vanished ones included), by their share of the picture; – where none does. Latents come from the mask "
-        "at the size of the picture."
+        "at the size of the picture." + (f" No lesion loses as much at {', '.join(safe)}." if safe else "")
     )
     return Table(f"Survival, {split.name}", head, rows, caption)
 
