@@ -18,6 +18,7 @@ SHOWN = 12
 _PAIRS_A_ROW = 3
 _SHOWN_ROUND_TRIPS = 4
 _SHORT = 34
+_NAMED = 8
 _Links = Sequence[tuple[int, int]]
 _SAYS = {
     "identical": "Identical images",
@@ -90,9 +91,9 @@ def _twins(page: Page, audit: Audit, sources: Mapping[str, Source]) -> None:
         worst = [(one.a, one.b) for one in audit.conflicts[:SHOWN]]
         more = f" The {len(worst)} that agree least, of {len(audit.conflicts)}." if len(audit.conflicts) > SHOWN else ""
         _pairs(page, audit, sources, worst, f"One image, two masks.{more}")
-    named = twin_table(audit)
+    named = twin_table(audit, _NAMED)
     if named.rows:
-        page.table(named.head, _unbroken(named.rows), caption=named.caption)
+        page.table(named.head, _unbroken(named.rows), caption=f"{named.caption} The JSON beside this page names more.")
 
 
 def _pairs(page: Page, audit: Audit, sources: Mapping[str, Source], pairs: _Links, caption: str) -> None:
