@@ -40,6 +40,10 @@ def test_agrees_with_monai() -> None:
     theirs_iou = monai.metrics.MeanIoU(reduction="none")(p.float(), t.float())[:, 0]
     torch.testing.assert_close(ours.dice().float(), theirs_dice, atol=1e-6, rtol=0)
     torch.testing.assert_close(ours.iou().float(), theirs_iou, atol=1e-6, rtol=0)
+    table = monai.metrics.get_confusion_matrix(p.float(), t.float())
+    for name, values in (("precision", ours.precision()), ("recall", ours.recall())):
+        theirs = monai.metrics.compute_confusion_matrix_metric(name, table)[:, 0]
+        torch.testing.assert_close(values.float(), theirs, atol=1e-6, rtol=0)
 
 
 def test_conventions_differ_as_documented() -> None:

@@ -91,6 +91,12 @@ COMMANDS: tuple[Command, ...] = (
         "laworder.segmentation.export.command",
     ),
     Command(
+        "seg bench",
+        "Segment",
+        "PyTorch, ONNX Runtime and OpenVINO timed side by side on this machine",
+        "laworder.segmentation.bench.command",
+    ),
+    Command(
         "evaluate",
         "Judge the synthesis",
         "generated pairs against real ones: FID, CLIP-I, mask recovery, copies, realism",

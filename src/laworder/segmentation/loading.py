@@ -1,4 +1,4 @@
-"""From what a user types to a segmenter that is ready to judge: a run, a saved model, a shipped one, a Hub id."""
+"""From what a user types to a segmenter that is ready to judge: a run, a saved, exported or shipped one, a Hub id."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from laworder.errors import UserError, nearest
 from laworder.order.base import Segmenter
 from laworder.order.hub import CONFIG, Preprocessing
 from laworder.runs import Checkpoints, read_manifest
+from laworder.segmentation.export.judge import ExportedSegmenter
 from laworder.segmentation.settings import TrainConfig
 from laworder.segmentation.task import MEAN, STD
 from laworder.segmenters import create
@@ -25,10 +26,12 @@ KIND = "seg train"
 def load_segmenter(source: str, *, device: torch.device) -> Segmenter:
     """The segmenter that `source` names, in eval mode on `device`, with its preprocessing.
 
-    source: folder of a `seg train` run (its best weights), folder that `save_pretrained` wrote, name of a model that
-        ships with the package, or id of a repository on the Hub, OWNER/NAME
+    source: folder of a `seg train` run (its best weights), folder that `save_pretrained` wrote, ONNX file of `seg
+        export`, name of a model that ships with the package, or id of a repository on the Hub, OWNER/NAME
     """
     folder = Path(source).expanduser()
+    if folder.suffix == ".onnx" and folder.is_file():
+        return ExportedSegmenter(folder).eval()
     if folder.exists():
         if (folder / MANIFEST).is_file():
             return _of_run(folder).to(device).eval()
@@ -38,14 +41,19 @@ def load_segmenter(source: str, *, device: torch.device) -> Segmenter:
             return from_pretrained(asset).to(device).eval()
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise UserError(
-            f"{source!r} is no folder and no shipped model{nearest(source, shipped())}; give the folder of a run or of "
-            "save_pretrained, or OWNER/NAME on the Hugging Face Hub"
+            f"{source!r} is no folder and no shipped model{_ships(source)}; give the folder of a run or of "
+            "save_pretrained, an ONNX file of `seg export`, or OWNER/NAME on the Hugging Face Hub"
         )
     try:
         return from_pretrained(source).to(device).eval()
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{source!r} is no folder here, and the Hub did not give it: {reason}") from error
+
+
+def _ships(source: str) -> str:
+    known = shipped()
+    return nearest(source, known) if known else " (this version ships none)"
 
 
 def shipped() -> list[str]:

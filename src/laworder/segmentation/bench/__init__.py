@@ -1,0 +1,1 @@
+"""Which backend runs a segmenter fastest on this machine?"""

@@ -1,0 +1,51 @@
+"""`laworder seg bench`: every backend does the same work, and says how far it is from PyTorch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from laworder.cli import main
+from laworder.segmentation.bench.command import table
+from laworder.segmentation.bench.timing import Timing, peak_memory, reset_peak
+
+
+@pytest.mark.slow
+def test_the_backends_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--size", "64", "--batch", "2", "--threads", "1", "--seconds", "0.05", "--out", str(tmp_path / "b.json")]
+    assert main(["seg", "bench", "order_backbone", *words]) == 0
+    record = json.loads((tmp_path / "b.json").read_text())
+    names = {found["name"] for found in record["backends"]}
+    assert len(names) == len(record["backends"]) == 9
+    for found in record["backends"]:
+        low, high = found["quartiles_ms"]
+        assert low <= found["median_ms"] <= high
+        assert found["images_per_second"] == pytest.approx(2000 / found["median_ms"])
+        if found["precision"] == "f32":
+            assert found["largest_difference"] < 1e-4
+    out = capsys.readouterr().out
+    assert all(name in out for name in names)
+
+
+def test_the_fastest_is_in_bold() -> None:
+    rows = [Timing(name, "f32", ms, (ms, ms), 1000 / ms, 3, None, 1e-6, 1.0) for name, ms in (("a", 4.0), ("b", 2.0))]
+    text = table(rows, "title")
+    assert "| **b** | f32 | 2.00 |" in text
+    assert "| a | f32 | 4.00 |" in text
+
+
+def test_memory_is_that_of_the_work_alone() -> None:
+    before = reset_peak()
+    if before is None:  # not Linux: the column stays empty
+        return
+    held = bytearray(200_000_000)
+    held[::4096] = b"x" * len(held[::4096])
+    del held
+    assert 190e6 < peak_memory() - before < 300e6
+
+
+def test_an_exported_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["seg", "bench", str(tmp_path / "a.onnx"), "--out", str(tmp_path / "b.json")]) == 2
+    assert "give the run that was exported" in capsys.readouterr().err
