@@ -77,12 +77,13 @@ def measure(context: Context) -> Section:
     extra = [None, None]
     if context.encoder is not None:
         sources = (context.generated, train)
-        extra = [torch.from_numpy(context.features.of(source, context.encoder)) for source in sources]
+        extra = [torch.tensor(np.asarray(context.features.of(source, context.encoder))) for source in sources]
     try:
         result = compare_sources(context.generated, train, extra=(extra[0], extra[1]))
     except TooFewStrangersError as error:
         return not_measured(NAME, TITLE, str(error))
-    return _section(result, context.generated, train, context.encoder)
+    label = None if context.encoder is None else context.features.extractor(context.encoder).label
+    return _section(result, context.generated, train, label)
 
 
 def compare_sources(

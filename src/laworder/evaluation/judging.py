@@ -94,11 +94,15 @@ class SegmenterJudge:
 
 @dataclass(frozen=True)
 class NnUNetJudge:
-    """A trained nnU-Net v2, through its own prediction, at each picture's own size."""
+    """A trained nnU-Net v2, through its own prediction, at each picture's own size.
+
+    folds: those whose mean judges; all finished ones where empty
+    """
 
     folder: Path
     device: str
     python: Path | None = None
+    folds: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -112,7 +116,7 @@ class NnUNetJudge:
             for i in range(len(source)):
                 write_picture(images / f"case{i:06}_0000.png", source.read(i).image, channels)
             driver = NnUNet(Path(place), python=self.python, device=self.device)
-            driver.predict(self.folder, trained_folds(self.folder), images, out)
+            driver.predict(self.folder, self.folds or trained_folds(self.folder), images, out)
             for i in range(len(source)):
                 pair = source.read(i)
                 shown = np.repeat(pair.image, 3, axis=2) if pair.image.shape[2] == 1 else pair.image

@@ -17,7 +17,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +117,7 @@ class NnUNet:
         }
         (self.raw / "dataset.json").write_text(json.dumps(about, indent=1))
 
-    def plan(self, splits: Sequence[dict[str, Sequence[str]]]) -> None:
+    def plan(self, splits: Sequence[Mapping[str, Sequence[str]]]) -> None:
         """Fingerprint, plan and preprocess once, then put `splits` where nnU-Net looks for its folds."""
         done = self.preprocessed / "laworder-planned"
         if not done.is_file():

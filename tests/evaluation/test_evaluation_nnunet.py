@@ -1,0 +1,78 @@
+"""The real nnU-Net v2: planned, preprocessed, trained for one short epoch and predicting, on twelve phantoms.
+
+It runs in an environment of its own (tools/nnunet_env.py), as `--nnunet` lets anyone have it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from evaluation.tiny import ROOT, phantoms, written
+from laworder.cli import main
+from laworder.errors import MissingExtraError, UserError
+from laworder.segmenters.nnunet.driver import NnUNet, is_nnunet, read_about
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_nnunet_is_trained_downstream_and_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = subprocess.run(
+        [sys.executable, ROOT / "tools" / "nnunet_env.py"], check=True, capture_output=True, text=True
+    )
+    python = made.stdout.split()[-1]
+    real = phantoms(8, seed=0)
+    written(real, tmp_path / "real")
+    others = [replace(o, name=r.name) for o, r in zip(phantoms(4, seed=7), real, strict=False)]
+    written(others, tmp_path / "synthetic")
+    before = dict(os.environ)
+    places = [str(tmp_path / "real"), str(tmp_path / "synthetic"), "--out", str(tmp_path / "study")]
+    short = ["--seeds", "0", "--doses", "2", "--held-out", "0.25", "--epochs", "1", "--iterations", "2"]
+    code = main(["evaluate", "downstream", *places, *short, "--model", "nnunet", "--nnunet", python, "--device", "cpu"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    assert dict(os.environ) == before
+    work = tmp_path / "study" / "nnunet"
+    folds = json.loads((work / "preprocessed" / "Dataset001_laworder" / "splits_final.json").read_text())
+    assert [(len(fold["train"]), len(fold["val"])) for fold in folds] == [(6, 2), (8, 2)]
+    assert folds[0]["val"] == folds[1]["val"]
+    found = json.loads((tmp_path / "study" / "downstream.json").read_text())
+    assert [record["asked"] for record in found["doses"]] == [0, 2]
+    model = NnUNet(work, epochs=1, iterations=2).model
+    assert is_nnunet(model)
+    masks = sorted((model / "fold_1" / "validation").glob("*.png"))
+    assert len(masks) == 2
+    assert Image.open(masks[0]).size == (64, 64)
+    # The trained folder is a judge: nnU-Net's own prediction, on what it was not trained on.
+    unseen = written(phantoms(3, seed=11), tmp_path / "unseen")
+    judged = ["evaluate", str(tmp_path / "synthetic"), str(tmp_path / "real"), "--out", str(tmp_path / "judged")]
+    how = ["--only", "recovery", "--judge", str(model), "--nnunet", python, "--held-out", str(unseen)]
+    code = main([*judged, *how, "--device", "cpu", "--cache", str(tmp_path / "cache")])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    recovery = json.loads((tmp_path / "judged" / "evaluation.json").read_text())["sections"]["recovery"]
+    assert recovery["label"].startswith("nnU-Net v2")
+    assert (recovery["generated"]["images"], recovery["real_held_out"]["images"]) == (4, 3)
+    assert "has no manifest" in " ".join(recovery["remarks"])
+
+
+def test_a_python_without_nnunet_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingExtraError, match=r"laworder\[nnunet\]"):
+        NnUNet(tmp_path, device="cpu").train(0)
+    with pytest.raises(UserError, match="this Python has no nnunetv2"):
+        NnUNet(tmp_path, python=Path(sys.executable), device="cpu").train(0)
+
+
+def test_a_judge_that_reads_volumes_is_refused(tmp_path: Path) -> None:
+    about = {"file_ending": ".nii.gz", "channel_names": {"0": "CT"}}
+    (tmp_path / "dataset.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"reads \.nii\.gz files of 1 channels"):
+        read_about(tmp_path)
+    assert not is_nnunet(tmp_path)
