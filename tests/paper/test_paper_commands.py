@@ -9,7 +9,7 @@ import pytest
 from data_of_study import prepared
 
 from laworder.cli import main
-from laworder.paper import segmentation
+from laworder.paper import drawing, segmentation, synthesis
 from laworder.paper.segmentation import COMPARISON, training
 from laworder.paper.setting import Setting
 from laworder.paper.spec import Absent
@@ -70,6 +70,50 @@ def test_a_table_from_the_plan_to_its_cells(
 
 
 @pytest.mark.slow
+def test_images_are_drawn_mixed_and_learnt_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawing, "SEG_DEMO", {**segmentation.DEMO, **SHORT})
+    monkeypatch.setattr(drawing, "DEMO_DATA", {**drawing.DEMO_DATA, "phantom.count": 24, "size": 32})
+    shorter = {"size": 32, "batch": 4, "watch.images": 2, "watch.validation": 2, "watch.steps": 2}
+    monkeypatch.setattr(drawing, "DEMO", {**drawing.DEMO, **shorter})
+    monkeypatch.setattr(drawing, "STEPS", {"demo": {"prior": 3, "control": 3}})
+    monkeypatch.setattr(drawing, "DRAWING_STEPS", {"demo": 2})
+    monkeypatch.setattr(synthesis, "DOSES", {250: 4, 500: 8, 1000: 12, 1450: None})
+    told = ("--out", str(tmp_path), "--device", "cpu", "--seeds", "0")
+    for name in ("dose", "audit"):
+        code, _, err = run(capsys, "run", name, *told)
+        assert code == 0, err
+    _, out, _ = run(capsys, "table", "dose", *told)
+    assert "Missing" not in out
+    assert out.count("(n=1) |") == 5
+
+    # Larger doses hold the smaller ones; the validation part is real, and the same for all.
+    mixed = {path.parts[-4]: json.loads(path.read_text())["splits"][0] for path in tmp_path.rglob("mix/**/split.json")}
+    drawn = {kind: {n for n in split["train"] if n.startswith("synthetic-")} for kind, split in mixed.items()}
+    assert {kind: len(names) for kind, names in drawn.items()} == {
+        "real": 0,
+        "law-4": 4,
+        "law-8": 8,
+        "law-12": 12,
+        "law-all": len(mixed["real"]["train"]) + len(mixed["real"]["val"]),
+    }
+    assert drawn["law-4"] < drawn["law-8"] < drawn["law-12"] < drawn["law-all"]
+    assert len({tuple(split["val"]) for split in mixed.values()}) == 1
+    assert not any(n.startswith("synthetic-") for n in mixed["real"]["val"])
+
+    code, out, _ = run(capsys, "figure", *told)
+    assert code == 0
+    assert "samples: " in out
+    assert "doses-demo.html" in out
+    assert "deltas-demo.html" in out
+    assert "audit-demo.html" in out
+    assert run(capsys, "report", *told)[0] == 0
+    _, out, _ = run(capsys, "plan", "dose", *told)
+    assert out.splitlines()[-1] == "19 runs: all done"
+
+
+@pytest.mark.slow
 def test_runtime_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +126,7 @@ def test_runtime_is_measured(
     assert all(row["ms_per_image"] > 0 and row["peak_mb"] > 0 for row in measured["models"].values())
 
 
-def test_list_names_what_can_and_what_cannot_be_made(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_tables_and_figures(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "list")
     assert code == 0
     assert "stages             table 10  Which skips get bidirectional attention (10 published numbers)" in out

@@ -132,3 +132,24 @@ def test_text_on_the_page_is_escaped() -> None:
     page.findings([])
     assert "<script>alert" not in page.html()
     assert "The audit found nothing." in page.html()
+
+
+def test_image_quality_is_measured_where_its_networks_are_given(tmp_path: Path) -> None:
+    from laworder.paper.cells import cell
+
+    network = tmp_path / "inception.pt"
+    network.write_bytes(b"weights")
+    made = pretend.study(tmp_path / "study", "components", **{"weights.inception": network, "seeds": "0"})
+    table = TABLES["components"]
+    fid, clip = (cell(table, made.setting, made.resolver, table.rows[4], column) for column in table.columns)
+    assert fid.mean is not None
+    assert 50 <= fid.mean <= 90
+    assert clip.missing == {0: "no CLIP: give --weights.clip, a hub id or a folder"}
+    job = fid.jobs[0]
+    assert job.values["only"] == ("fidelity",)
+    assert str(job.values["real"]).endswith(":train")
+    assert [need.job.command for need in job.needs] == ["synth sample", "divide"]
+    # Other weights are another measure.
+    network.write_bytes(b"other weights")
+    again = pretend.Study(made.options)
+    assert cell(table, again.setting, again.resolver, table.rows[4], table.columns[0]).missing[0].startswith("stale: ")

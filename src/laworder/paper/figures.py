@@ -128,7 +128,7 @@ def _evaluations(setting: Setting) -> dict[str, list[Job]]:
     found: dict[str, list[Job]] = {}
     for row in COMPARISON.rows:
         asked = sources(COMPARISON, setting, row, column).values()
-        found[row.label] = [source.job for source in asked if isinstance(source, Ask)]
+        found[row.key] = [source.job for source in asked if isinstance(source, Ask)]
     return found
 
 

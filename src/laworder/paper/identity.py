@@ -16,7 +16,7 @@ from laworder.paper.code import code_hashes
 from laworder.paper.fingerprints import files_hash, fingerprint
 from laworder.paper.jobs import COMMANDS, OUT, Data, File, Job, Output
 
-PLACE = frozenset({"out", "to", "device", "workers", "log", "cache_gb", "compile"})
+PLACE = frozenset({"out", "to", "device", "workers", "log", "cache", "cache_gb", "compile"})
 """Settings that say where or how fast. A command's own MAY_CHANGE adds to them."""
 
 

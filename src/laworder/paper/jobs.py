@@ -11,6 +11,7 @@ COMMANDS = {
     "divide": "laworder.paper.divide",
     "synth train": "laworder.diffusion.train",
     "synth sample": "laworder.diffusion.sampling.command",
+    "evaluate": "laworder.evaluation.command",
     "mix": "laworder.paper.mixing",
     "seg train": "laworder.segmentation.train_command",
     "seg evaluate": "laworder.segmentation.evaluate_command",

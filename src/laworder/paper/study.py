@@ -31,8 +31,8 @@ class Weights:
     autoencoder: Path | None = option(None, "small: folder of the frozen autoencoder (TAEF2, or a `synth train-vae`)")
     sd15: str | None = option(None, "paper: Stable Diffusion 1.5, a hub id or a folder in diffusers format")
     controlnet: str | None = option(None, "paper: a released ControlNet to start from; none: the UNet's encoder")
-    inception: str | None = option(None, "file of FID's Inception-2015; none: a random stand-in at demo scale")
-    clip: str | None = option(None, "CLIP for CLIP-I, a hub id or a folder")
+    inception: Path | None = option(None, "file of Inception-2015, as `evaluate` takes it; none: FID is not measured")
+    clip: str | None = option(None, "CLIP for CLIP-I, a hub id or a folder; none: not measured")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,8 @@ def _ask_dose(setting: Setting, row: Row, column: Column, seed: int) -> Source:
     return _judged(downstream(setting, "law", column.dataset, seed, count), "mean", column.metric, factor=100)
 
 
-def _notes(setting: Setting) -> list[str]:
+def general_notes(setting: Setting) -> list[str]:
+    """What holds for every table about synthetic images."""
     if setting.drawn:
         return [
             "Drawn data, the tiny pixel-space backbone and ORDER as the segmenter: the numbers show that the parts "
@@ -62,12 +63,12 @@ def _notes(setting: Setting) -> list[str]:
 
 
 def _recovery_notes(setting: Setting) -> list[str]:
-    return [*_notes(setting), "The last row is the same judge on real held-out images: its ceiling."]
+    return [*general_notes(setting), "The last row is the same judge on real held-out images: its ceiling."]
 
 
 def _downstream_notes(setting: Setting) -> list[str]:
     return [
-        *_notes(setting),
+        *general_notes(setting),
         "Each seed trains the segmenter on nine tenths of the real pairs and the synthetic ones, keeps the weights "
         "that are best on the last tenth (real), and is judged on the held-out real images. The synthetic pool is that "
         "of seed 0; smaller doses are parts of larger ones.",

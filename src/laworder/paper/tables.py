@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from laworder import published
 from laworder.errors import UserError, nearest
+from laworder.paper.quality import COMPONENTS, MATCHED, UNSEEN
 from laworder.paper.runtime import RUNTIME
 from laworder.paper.segmentation import ATTENTION, COMPARISON, STAGES
 from laworder.paper.spec import Table
@@ -13,7 +13,11 @@ from laworder.paper.synthesis import DOSE, DOWNSTREAM, RECOVERY
 
 ALL = "all"
 TABLES: dict[str, Table] = {
-    table.key: table for table in (RECOVERY, DOWNSTREAM, DOSE, COMPARISON, ATTENTION, RUNTIME, STAGES)
+    table.key: table
+    for table in (
+        *(MATCHED, UNSEEN, RECOVERY, DOWNSTREAM, DOSE, COMPONENTS),
+        *(COMPARISON, ATTENTION, RUNTIME, STAGES),
+    )
 }
 
 
@@ -24,9 +28,3 @@ def chosen(name: str) -> Sequence[Table]:
     if name not in TABLES:
         raise UserError(f"unknown table {name!r}{nearest(name, [*TABLES, ALL])}")
     return [TABLES[name]]
-
-
-def not_made() -> list[str]:
-    """The paper's tables that nothing here makes yet, by their names among the published numbers."""
-    made = {table.published for table in TABLES.values()}
-    return [name for name in published.TABLES if name not in made]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from laworder import published
 from laworder.console import say
 from laworder.paper.figures import FIGURES
-from laworder.paper.tables import TABLES, not_made
+from laworder.paper.tables import TABLES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,5 @@ def run(config: Config) -> None:  # noqa: ARG001
         number = published.TABLES[table.published].number
         cells = len(published.find(table=table.published))
         say(f"{table.key:18} table {number:2}  {table.title} ({cells} published numbers)")
-    for name in not_made():
-        known = published.TABLES[name]
-        say(f"{'–':18} table {known.number:2}  {known.title}: cannot be made by this version yet")
     for figure in FIGURES.values():
         say(f"{figure.key:18} figure    {figure.title}{f' (the paper has it as {figure.label})' * bool(figure.label)}")

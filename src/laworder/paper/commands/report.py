@@ -12,7 +12,7 @@ from laworder.paper.page import StudyPage
 from laworder.paper.rendering import title
 from laworder.paper.story import summary
 from laworder.paper.study import Options, Study
-from laworder.paper.tables import TABLES, not_made
+from laworder.paper.tables import TABLES
 from laworder.runs import atomic_write
 
 LIMIT = 15e6
@@ -55,9 +55,6 @@ def study_page(study: Study) -> StudyPage:
         page.section(figure.title)
         if not figure.draw(page, (setting, resolver)):
             page.text(f"Nothing is done yet; `laworder paper run {figure.key}` makes what it needs.")
-    if not_made():
-        page.section("What this version cannot make")
-        page.text(f"Tables of the paper that nothing here makes yet: {', '.join(not_made())}.")
     page.section("The runs behind the numbers")
     page.records()
     return page
