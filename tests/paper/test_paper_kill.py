@@ -11,11 +11,31 @@ from pathlib import Path
 import pytest
 import toy_study
 
+from laworder.paper.cells import cells
+from laworder.paper.running import carry_out
 from laworder.paper.setting import Setting
 
 
 def values(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("value.json"))}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+def test_a_study_on_ray_has_the_cells_of_one_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    here, there, setting = tmp_path / "here", tmp_path / "there", Setting(seeds=(0, 1))
+    for root, place in ((here, "local"), (there, "ray")):
+        outcomes = carry_out(toy_study.plan(root, setting), "cpu", on=place, patience=60)
+        assert len(outcomes) == 14
+        assert {outcome.state for outcome in outcomes.values()} == {"done"}
+    assert values(there) == values(here)
+    found = [
+        [cell.values for row in cells(toy_study.table(), setting, toy_study.resolver(root)) for cell in row]
+        for root in (here, there)
+    ]
+    assert found[0] == found[1]
+    assert all(path.read_text() == "finished\n" for path in there.rglob("finished.log"))
 
 
 @pytest.mark.slow

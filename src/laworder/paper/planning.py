@@ -52,7 +52,7 @@ def timed(root: Path, device: dict[str, Any]) -> list[Timed]:
     found: list[Timed] = []
     for path in (root / "jobs").rglob("job.json"):
         record = read_record(path.parent)
-        if record is None or record.get("outcome") != "done" or record.get("device") != device:
+        if record is None or record.get("outcome") != "done" or not _alike(record.get("device", {}), device):
             continue
         found.append(
             Timed(
@@ -64,6 +64,12 @@ def timed(root: Path, device: dict[str, Any]) -> list[Timed]:
             )
         )
     return found
+
+
+def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two devices take the same time. A GPU does not mind how many threads feed it."""
+    same = ("type", "name") if other.get("type") == "cuda" else ("type", "name", "threads")
+    return all(one.get(key) == other.get(key) for key in same)
 
 
 def estimate(one: Resolved, known: Sequence[Timed]) -> float | None:

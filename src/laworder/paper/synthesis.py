@@ -71,7 +71,7 @@ def _downstream_notes(setting: Setting) -> list[str]:
         *general_notes(setting),
         "Each seed trains the segmenter on nine tenths of the real pairs and the synthetic ones, keeps the weights "
         "that are best on the last tenth (real), and is judged on the held-out real images. The synthetic pool is that "
-        "of seed 0; smaller doses are parts of larger ones.",
+        "of seed 0: one image for each training mask, of which smaller doses are parts and the largest is all.",
     ]
 
 

@@ -18,6 +18,7 @@ from laworder.scale.tasks import Board, Outcome, Task, Tell, Work
 _LOG = logging.getLogger(__name__)
 RETRIES = 3
 PAUSE = 0.5
+STORE = 100 * 2**20
 
 
 def run_on_ray(
@@ -115,7 +116,9 @@ def connected(ray: Any, address: str | None) -> Any:
         return
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     # Without a dashboard, a cluster of our own listens on nothing that is of no use here.
-    ray.init(**quiet, **({"include_dashboard": False} if address is None else {"address": address}))
+    # Results are one line of text each: the store of objects, by default a third of the memory, can be small.
+    own = {"include_dashboard": False, "object_store_memory": STORE}
+    ray.init(**quiet, **(own if address is None else {"address": address}))
     try:
         yield
     finally:
