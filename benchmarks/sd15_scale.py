@@ -102,6 +102,7 @@ def measure(config: TrainConfig, device: torch.device, steps: int) -> dict[str, 
         torch.cuda.reset_peak_memory_stats(device)
     task = ready(config, device)
     seconds: list[float] = []
+    loss = float("nan")
     warm = max(1, steps // 3)
     try:
         for step in range(1, warm + steps + 1):
@@ -163,6 +164,7 @@ def main() -> None:
         if not (weights / "model_index.json").is_file():
             make(weights, size="small" if args.tiny else "full")
         results: dict[str, Any] = {}
+        stamp = manifest(args, device=device, seeds=[0], rooms=["diffusion", "law"])
         for name in args.only:
             if (time.monotonic() - began) / 60 > args.minutes:
                 print(f"{name}: not begun, the time is up")
@@ -172,7 +174,6 @@ def main() -> None:
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-            stamp = manifest(args, device=device, seeds=[0], rooms=["diffusion", "law"])
             if args.out is not None:  # after every variant: what is measured is kept
                 args.out.write_text(json.dumps({"manifest": stamp, "results": results}, indent=1) + "\n")
                 args.out.with_suffix(".md").write_text(table(results, stamp))

@@ -31,6 +31,7 @@ import statistics
 import tarfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -256,13 +257,13 @@ class Study:
         room = FILES - len(list(self.out.iterdir())) - 1  # results.json comes last
         left = TOTAL - sum(path.stat().st_size for path in self.out.iterdir())
         for number in range(max(0, room)):
-            waiting = self.waiting()
+            waiting = self.waiting()[: LIMIT // 2000]
             limit = min(LIMIT, left)
             if not waiting or limit < LIMIT / 10:
                 return
-            with tarfile.open(self.out / f"images-{number}.tar", "w") as tar:
-                for run, path in waiting:
-                    data = webp_of(path, self.args.quality)
+            with tarfile.open(self.out / f"images-{number}.tar", "w") as tar, ThreadPoolExecutor() as pool:
+                packed = pool.map(lambda one: webp_of(one[1], self.args.quality), waiting)
+                for (run, path), data in zip(waiting, packed, strict=True):
                     if tar.offset + len(data) + 20_000 > limit:
                         break
                     info = tarfile.TarInfo(f"{run}/{path.stem}.webp")
@@ -272,10 +273,12 @@ class Study:
             left -= (self.out / f"images-{number}.tar").stat().st_size
 
     def waiting(self) -> list[tuple[str, Path]]:
-        """Drawn images that did not travel yet, in a fixed order; of this session's runs."""
+        """Drawn images that did not travel yet, of this session's runs, those of held-out masks first."""
         found: list[tuple[str, Path]] = []
+        first = set(self.split.val)
         for run in (name for name, job in self.state["jobs"].items() if "objective" in job):
-            images = sorted((self.work / f"{run}-images" / "images").glob("*.png"))
+            drawn = (self.work / f"{run}-images" / "images").glob("*.png")
+            images = sorted(drawn, key=lambda path: (path.stem not in first, path.stem))
             found += [(run, path) for path in images[self.state["sent"].get(run, 0) :]]
         return found
 

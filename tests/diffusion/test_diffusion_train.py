@@ -13,12 +13,16 @@ from PIL import Image
 from training import SMALL, kept, settings, trained_prior
 
 from laworder.cli import main
+from laworder.config import build
 from laworder.diffusion.backbone import Backbone
 from laworder.diffusion.folders import read_card
+from laworder.diffusion.learners import build_schedule
 from laworder.diffusion.schedules import sampler
+from laworder.diffusion.settings import TrainConfig
 from laworder.diffusion.train import plan, train
 from laworder.errors import UserError
 from laworder.law import list_objectives
+from laworder.presets import preset_names, read_preset
 from laworder.runs import Checkpoints, read_manifest, read_metrics
 
 
@@ -182,3 +186,10 @@ def test_a_run_is_reproduced_to_the_bit(tmp_path: Path, prior: Path, capsys: pyt
     train(settings(out=tmp_path / "run", prior=prior, steps=2))
     assert main(["reproduce", str(tmp_path / "run")]) == 0
     assert "every logged number and every weight" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", preset_names("synth train"))
+def test_every_preset_is_a_config(name: str) -> None:
+    config = build(TrainConfig, {"data": "x", **read_preset("synth train", name)})
+    assert config.side == {"tiny": 64, "small": 256, "sd15": 384}[config.backbone]
+    assert build_schedule(config.optimiser, config.steps)(config.steps) >= 0

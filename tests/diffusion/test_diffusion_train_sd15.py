@@ -19,7 +19,6 @@ from laworder.diffusion.start import starting_backbone
 from laworder.diffusion.task import DiffuseTask
 from laworder.diffusion.train import train
 from laworder.errors import UserError
-from laworder.law import list_objectives
 from laworder.runs import read_metrics
 
 PROMPT = "a polyp in a colonoscopy"
@@ -35,8 +34,8 @@ def sd15(weights: Path, **more: Any) -> TrainConfig:
     return settings(**{**given, "watch__every": 2, "watch__guidance": 3.0, "optimiser__lr": 1e-3, **more})
 
 
-@pytest.mark.parametrize("objective", [name for name in list_objectives() if "_n" not in name])
-def test_every_objective_trains_it(tmp_path: Path, weights: Path, objective: str) -> None:
+@pytest.mark.parametrize("objective", ["uniform", "distillation", "law", "law_plus"])
+def test_objectives_of_every_kind_train_it(tmp_path: Path, weights: Path, objective: str) -> None:
     train(sd15(weights, out=tmp_path, objective=objective))
     assert all(np.isfinite(line["loss"]) for line in read_metrics(tmp_path / "metrics.jsonl"))
     assert read_card(tmp_path)["prompts"] == ["", PROMPT]

@@ -15,7 +15,7 @@ from laworder.diffusion.library import library
 from laworder.diffusion.schedules import noise_schedule
 from laworder.diffusion.text import FixedWords
 
-FACTOR, WIDTH = 4, 16
+FACTOR, WIDTH, WIDTHS = 4, 16, (64, 96)
 
 
 def tiny(
@@ -28,7 +28,7 @@ def tiny(
         sample_size=size // FACTOR,
         in_channels=pixels.latent_channels,
         out_channels=pixels.latent_channels,
-        block_out_channels=(64, 96),
+        block_out_channels=WIDTHS,
         layers_per_block=1,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
