@@ -29,6 +29,7 @@ import json
 import statistics
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,12 @@ def main() -> None:
             if time.perf_counter() - began > 60 * args.minutes:
                 left_out.append(mode)
                 continue
-            rows.append(measured(mode, args, device, Path(work)))
+            try:
+                rows.append(measured(mode, args, device, Path(work)))
+            except (RuntimeError, torch.OutOfMemoryError) as error:  # the others are worth having all the same
+                left_out.append(f"{mode} ({type(error).__name__}: {str(error).splitlines()[0][:200]})")
+                traceback.print_exc()
+                continue
             print(json.dumps({k: v for k, v in rows[-1].items() if k != "losses"}), flush=True)
             write(args, device, rows, left_out)
     write(args, device, rows, left_out)
@@ -189,7 +195,7 @@ def markdown(result: dict[str, Any]) -> str:
             f"| {min(row['images_per_second_each_epoch']):.0f} | {differs} |"
         )
     if result["left_out"]:
-        lines += ["", f"Left out for want of time: {', '.join(result['left_out'])}."]
+        lines += ["", f"Left out (for want of time where nothing else is said): {', '.join(result['left_out'])}."]
     return "\n".join(lines) + "\n"
 
 

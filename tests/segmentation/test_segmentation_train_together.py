@@ -201,11 +201,11 @@ def test_a_member_that_diverges_stops_and_the_others_go_on(tmp_path: Path, monke
     calls = {"n": 0}
     forward = Update._forward
 
-    def poisoned(self: Update, *args: Any) -> torch.Tensor:
+    def poisoned(self: Update, *args: Any) -> tuple[torch.Tensor, ...]:
         calls["n"] += 1
-        terms = forward(self, *args)
+        terms, *buffers = forward(self, *args)
         spoil = torch.tensor([[0.0], [float("nan") if calls["n"] >= 4 else 0.0]])
-        return terms + spoil
+        return terms + spoil, *buffers
 
     monkeypatch.setattr(Update, "_forward", poisoned)
     with pytest.raises(NonFiniteError, match="step 4: the loss is nan on colon"):
@@ -219,6 +219,13 @@ def test_a_member_that_diverges_stops_and_the_others_go_on(tmp_path: Path, monke
     assert kept is not None
     assert kept.step == 3
     assert all(bool(tensor.isfinite().all()) for tensor in kept.state["modules"]["model"].values())
+
+
+def test_compile_reaches_the_pass_and_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr(torch, "compile", lambda f: compiled.append(f.__name__) or f)
+    train_together(settings(out=tmp_path, seeds="0", epochs=1, compile=True))
+    assert {"_forward", "_move"} <= set(compiled)
 
 
 def test_finished_members_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,16 +65,16 @@ class Member:
         numbers = scalars(settings, step, self.loop.plan.schedule(step), active=active)
         return self.rows[self.positions(step)], _flat(self.task.drawn(self.task.config.batch, step, 0)), list(numbers)
 
-    def told(self, first: int, report: Report, names: Sequence[str], began: Sequence[float]) -> None:
-        """Log, judge and save what came of the updates from `first` on."""
-        for step, row, start in zip(range(first, first + len(report)), report, began, strict=True):
+    def told(self, first: int, report: Report, names: Sequence[str], seconds: float) -> None:
+        """Log, judge and save what came of the updates from `first` on, each of which took so long."""
+        for step, row in enumerate(report, start=first):
             record = dict(zip(["loss", *names, "grad_norm"], row, strict=True))
             if not all(map(math.isfinite, (record["loss"], record["grad_norm"]))):
                 self._fail(step, record)
                 return
             record["lr"] = self.task.config.optimiser.lr * self.loop.plan.schedule(step)
             self.step = step
-            self.loop.after(step, record, start)
+            self.loop.after(step, record, time.monotonic() - seconds)
 
     def _fail(self, step: int, record: dict[str, float]) -> None:
         if self.loop.saved != step - 1:
@@ -102,20 +102,20 @@ def advance(members: Sequence[Member], update: Update, names: Sequence[str]) -> 
     targets, starts = [m.target() for m in members], [m.step for m in members]
     length = max(t - s for t, s in zip(targets, starts, strict=True))
     rows: list[Tensor] = []
-    began: list[float] = []
+    began = time.monotonic()
     for inputs in _ahead(members, starts, targets, length, update.task.device):
         if asked := _asked(members):
             break
-        began.append(time.monotonic())
         rows.append(update(inputs).clone())
     else:
         asked = _asked(members)
     told = torch.stack(rows, 1).tolist() if rows else [[] for _ in members]  # the one time that the host waits
+    seconds = (time.monotonic() - began) / max(1, len(rows))
     for index, (member, start, target) in enumerate(zip(members, starts, targets, strict=True)):
         done = min(start + len(rows), target)
         if member.live and done > start:
             update.stack.give(index, _healthy_until(start, told[index][: done - start]))
-            member.told(start + 1, told[index][: done - start], names, began[: done - start])
+            member.told(start + 1, told[index][: done - start], names, seconds)
     if asked:
         for member in members:
             member.leave()

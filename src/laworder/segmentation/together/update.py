@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64, UInt8
@@ -79,25 +79,22 @@ class Update:
         return self._report
 
     def _update(self, given: Inputs) -> Float[Tensor, "s r"]:
-        stack, size = self.stack, given.rows.shape
+        stack = self.stack
         theta = stack.theta.flat.detach().requires_grad_()
-        floats, counts = stack.floats.flat.clone(), stack.counts.flat.clone()
         rows = given.rows.flatten()
         with _quiet():
-            terms = self.forward(theta, floats, counts, self.images[rows], self.masks[rows], given.draws.flatten(0, 1))
-            terms = cast("Tensor", terms)
+            terms, floats, counts = self.forward(theta, self.images[rows], self.masks[rows], given.draws.flatten(0, 1))
             total = terms.sum(1)
             (gradient,) = torch.autograd.grad(total.sum(), theta)
-        assert terms.shape[0] == size[0]
         with torch.no_grad():
             norm = stack.theta.norms(gradient)
             self.move(gradient, norm, total.detach(), floats, counts, given.scalars)
         return torch.cat([total[:, None], terms, norm[:, None]], 1).detach()
 
     def _forward(
-        self, theta: Tensor, floats: Tensor, counts: Tensor, images: Tensor, masks: Tensor, draws: Tensor
-    ) -> Float[Tensor, "s p"]:
-        """The terms of every member's loss. `floats` and `counts` become the buffers after the pass."""
+        self, theta: Tensor, images: Tensor, masks: Tensor, draws: Tensor
+    ) -> tuple[Float[Tensor, "s p"], Tensor, Tensor]:
+        """The terms of every member's loss, and the buffers after the pass, packed."""
         stack, augment = self.stack, self.task.augment
         drawn = Draw(draws[:, :6].unflatten(1, (2, 3)), *draws[:, 6:].unbind(1))
         x, y = apply(images.float() / 255, masks, drawn, geometric=augment.geometric, photometric=augment.photometric)
@@ -108,8 +105,11 @@ class Update:
             inside = {f"model.{name}": value for name, value in {**parameters, **buffers}.items()}
             return functional_call(self.losses, inside, (x, y))
 
-        buffers = {**stack.floats.views(floats), **stack.counts.views(counts)}
-        return vmap(one)(stack.theta.views(theta), buffers, x, y)
+        # Copies, one by one: norms write into them, and a compiler follows that far more easily than writes into views.
+        floats = {name: view.clone() for name, view in stack.floats.views().items()}
+        counts = {name: view.clone() for name, view in stack.counts.views().items()}
+        terms = vmap(one)(stack.theta.views(theta), {**floats, **counts}, x, y)
+        return terms, stack.floats.join(floats), stack.counts.join(counts)
 
     def _move(
         self, g: Tensor, norm: Tensor, total: Tensor, floats: Tensor, counts: Tensor, scalars: Float[Tensor, "s k"]
