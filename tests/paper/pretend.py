@@ -83,7 +83,10 @@ def _audit(one: Resolved) -> None:
 
 def _quality(one: Resolved) -> None:
     value = 50 + zlib.crc32(one.job.label.encode()) % 40
-    sections = {"fidelity": {"networks": {"inception": {"fid": value}}}, "clip_i": {"paired": {"mean": value / 100}}}
+    sections = {
+        "fidelity": {"networks": {"inception": {"fid": value}}},
+        "clip_i": {"is_clip": True, "paired": {"mean": value / 100}},
+    }
     _write(one, "evaluation.json", {"sections": sections})
 
 

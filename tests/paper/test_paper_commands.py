@@ -9,7 +9,8 @@ import pytest
 from data_of_study import prepared
 
 from laworder.cli import main
-from laworder.paper import drawing, segmentation, synthesis
+from laworder.cli import table as cli_table
+from laworder.paper import drawing, jobs, segmentation, synthesis
 from laworder.paper.segmentation import COMPARISON, training
 from laworder.paper.setting import Setting
 from laworder.paper.spec import Absent
@@ -171,3 +172,10 @@ def test_real_data_are_used_by_pool_and_their_absence_is_said(tmp_path: Path) ->
     assert absent.why == "no BRISC data: give --data.brisc FOLDER"
     assert training(here, "unet", "polyps", 0).gpus == 1.0  # type: ignore[union-attr]
     assert training(here, "order_01", "polyps", 0).gpus == 0.25  # type: ignore[union-attr]
+
+
+def test_jobs_run_the_commands_of_the_command_line() -> None:
+    known = {command.name: command.module for command in cli_table.COMMANDS}
+    both = set(known) & set(jobs.COMMANDS)
+    assert {"seg train", "seg evaluate", "synth train", "synth sample", "evaluate", "data audit"} <= both
+    assert {name: jobs.COMMANDS[name] for name in both} == {name: known[name] for name in both}

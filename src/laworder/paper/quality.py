@@ -16,10 +16,15 @@ LACKING = {
     "fid": "no weights of Inception-2015: give --weights.inception FILE",
     "clip_i": "no CLIP: give --weights.clip, a hub id or a folder",
 }
-NUMBERS = {
-    "fid": dig("sections", "fidelity", "networks", "inception", "fid"),
-    "clip_i": dig("sections", "clip_i", "paired", "mean"),
-}
+
+
+def _clip_i(content: Any) -> float | None:
+    """Only a CLIP's number is CLIP-I."""
+    is_clip = dig("sections", "clip_i", "is_clip")(content)
+    return dig("sections", "clip_i", "paired", "mean")(content) if is_clip else None
+
+
+NUMBERS = {"fid": dig("sections", "fidelity", "networks", "inception", "fid"), "clip_i": _clip_i}
 PARTS = (
     Row("distillation", "Adaptive Distillation", "Adaptive Distillation"),
     Row("law_no_norm", "Delta map (no norm)", "Delta map (no norm)"),
