@@ -1,0 +1,1 @@
+"""What a model is: what it was trained on and how, and what it draws."""
