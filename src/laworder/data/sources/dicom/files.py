@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from laworder.data.sources.dicom.header import DAMAGE, damaged, is_dicom, read_dataset
-from laworder.data.sources.images import hushed, picture_suffixes, shown
+from laworder.data.sources.dicom.header import damage, damaged, is_dicom, read_dataset
+from laworder.data.sources.dicom.quiet import quiet
+from laworder.data.sources.images import picture_suffixes, shown
 from laworder.data.sources.matching import files_below
 from laworder.data.sources.volumes import is_volume
 from laworder.errors import UserError
@@ -64,10 +65,10 @@ def _listed(index: Path) -> tuple[list[Path], list[str]]:
     """The files that a DICOMDIR names, and a line for each that is not there."""
     header = read_dataset(index)
     try:
-        with hushed():
+        with quiet():
             records = list(header.DirectoryRecordSequence)
             named = [record.get("ReferencedFileID") for record in records]
-    except (NotImplementedError, *DAMAGE) as error:
+    except damage() as error:
         raise damaged(index, error, "directory") from error
     found: list[Path] = []
     problems: list[str] = []

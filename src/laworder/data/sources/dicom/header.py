@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import struct
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from laworder.data.sources.images import hushed, picture_suffixes, shown
+from laworder.data.sources.dicom.quiet import quiet
+from laworder.data.sources.images import picture_suffixes, shown
 from laworder.errors import MissingExtraError, UserError
 
 SUFFIXES = frozenset({".dcm", ".dicom", ".ima"})
-DAMAGE = (
+_DAMAGE = (
+    NotImplementedError,
     OSError,
     EOFError,
     ValueError,
@@ -64,11 +67,11 @@ def read_dataset(path: Path, *, pixels: bool = False) -> Any:
     except ImportError as error:
         raise MissingExtraError("pydicom", "medical") from error
     try:
-        with hushed():
+        with quiet():
             return _with_syntax(_read(path, pixels))
     except InvalidDicomError as error:
         raise UserError(f"{shown(path)}: not a DICOM file; replace or remove it") from error
-    except (NotImplementedError, *DAMAGE) as error:
+    except damage() as error:
         raise damaged(path, error) from error
 
 
@@ -102,18 +105,18 @@ def read_header(path: Path, *, pixels: bool = False, image: bool = True) -> Any:
     """A file's dataset with the identifiers that an image, or what is drawn on images, must have."""
     found = read_dataset(path, pixels=pixels)
     try:
-        with hushed():
+        with quiet():
             missing = [name for name in (*_NEEDED, *_IMAGE_NEEDS * image) if not found.get(name)]
-    except (NotImplementedError, *DAMAGE) as error:
+    except damage() as error:
         raise damaged(path, error) from error
     if missing:
         raise UserError(f"{shown(path)}: not a DICOM image: it has no {', '.join(missing)}; replace or remove it")
     try:
-        with hushed():
+        with quiet():
             if image:
                 _mend(found)
                 _check_length(path, found)
-    except (NotImplementedError, *DAMAGE) as error:
+    except damage() as error:
         raise damaged(path, error, "image") from error
     return found
 
@@ -142,12 +145,22 @@ def _check_length(path: Path, header: Any) -> None:
     """EOFError where a file is too short for the frames that it says it has: they are not to be believed then."""
     syntax, size = header.file_meta.TransferSyntaxUID, path.stat().st_size
     frame = 8.0  # an empty item of compressed data
+    if not syntax.is_transfer_syntax:  # `undecodable` has more to say
+        return
     if not syntax.is_compressed:
         # Every other pixel of a row shares its colour then.
         samples = 2 if str(header.PhotometricInterpretation) == "YBR_FULL_422" else int(header.SamplesPerPixel)
         frame = int(header.Rows) * int(header.Columns) * samples * int(header.BitsAllocated) / 8
     if frames_of(header) * frame > size * (1000 if syntax.is_deflated else 1):
         raise EOFError
+
+
+@lru_cache(maxsize=1)
+def damage() -> tuple[type[Exception], ...]:
+    """What decoders meet damaged files with: all of it means that a file cannot be read."""
+    from pydicom.errors import BytesLengthException
+
+    return (*_DAMAGE, BytesLengthException)
 
 
 def damaged(path: Path, error: BaseException, what: str = "file") -> UserError:

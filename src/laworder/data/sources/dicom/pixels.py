@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Shaped, UInt8
 
-from laworder.data.sources.dicom.header import DAMAGE, Frame, damaged, frames_of, undecodable
-from laworder.data.sources.images import MAX_PIXELS, deep_to_bytes, hushed, shown
+from laworder.data.sources.dicom.header import Frame, damage, damaged, frames_of, undecodable
+from laworder.data.sources.dicom.quiet import quiet
+from laworder.data.sources.images import MAX_PIXELS, deep_to_bytes, shown
 from laworder.data.sources.volumes import windowed
 from laworder.errors import UserError
 
@@ -35,11 +36,16 @@ def stored_values(path: Path, header: Any, index: int) -> Shaped[np.ndarray, "h 
     try:
         from pydicom.pixels.utils import pixel_array
 
-        with hushed():
+        with quiet():
             # Without an index where there is one frame: pydicom then checks the length of the data.
-            return pixel_array(header, index=index if frames_of(header) > 1 else None)
-    except (NotImplementedError, *DAMAGE) as error:
+            place = index if frames_of(header) > 1 else None
+            values = pixel_array(header, index=place, correct_unused_bits=False)  # `used_bits` does, for all files
+            expected = (int(header.Rows), int(header.Columns))
+    except damage() as error:
         raise damaged(path, error, "image") from error
+    if values.shape not in (expected, (*expected, 3)):
+        raise UserError(f"{shown(path)}: its pixels are not what its header says; replace or remove it")
+    return values
 
 
 def shown_pixels(
@@ -52,12 +58,12 @@ def shown_pixels(
     """
     stored = stored_values(path, header, index)
     try:
-        with hushed():
+        with quiet():
             if not _is_gray(header):
                 return _colour(stored, header)
             frame = Frame(header, index)
             gray = _gray(frame, used_bits(stored, header), window, own_range)
-    except (NotImplementedError, *DAMAGE) as error:
+    except damage() as error:
         raise damaged(path, error, "image") from error
     return gray[..., None]
 
@@ -83,10 +89,10 @@ def _gray_values(path: Path, header: Any, index: int) -> Float32[np.ndarray, " n
     """A sample of a gray frame's values in the file's units, without padding."""
     stored = stored_values(path, header, index)[::4, ::4]
     try:
-        with hushed():
+        with quiet():
             values = used_bits(stored, header)
             real = modality(values, Frame(header, index))[~_padding(values, header)]
-    except (NotImplementedError, *DAMAGE) as error:
+    except damage() as error:
         raise damaged(path, error, "image") from error
     return real.astype(np.float32)
 
@@ -100,7 +106,7 @@ def _has_window(path: Path, header: Any, index: int) -> bool:
     frame = Frame(header, index)
     try:
         return bool(header.get("VOILUTSequence")) or _window(frame) is not None or _plain_bytes(frame)
-    except (NotImplementedError, *DAMAGE) as error:
+    except damage() as error:
         raise damaged(path, error, "image") from error
 
 
@@ -109,7 +115,8 @@ def used_bits(stored: np.ndarray, header: Any) -> np.ndarray:
     size, used = 8 * stored.dtype.itemsize, int(header.BitsStored)
     if stored.dtype.kind not in "iu" or not 1 <= used < size or int(header.BitsAllocated) == 1:
         return stored
-    below = max(0, int(header.HighBit) + 1 - used)  # old files keep 12 bits in the upper part of 16
+    # Old files keep 12 bits in the upper part of 16; a decoder of compressed data has put them right.
+    below = 0 if header.file_meta.TransferSyntaxUID.is_compressed else max(0, int(header.HighBit) + 1 - used)
     return (stored << max(0, size - used - below)) >> (size - used)
 
 
@@ -173,7 +180,9 @@ def _through(numbers: np.ndarray, centre: float, width: float, function: str) ->
     if function == "LINEAR_EXACT":
         return windowed(centre - width / 2, centre + width / 2)(numbers)
     low = centre - 0.5 - (width - 1) / 2
-    return windowed(low, low + max(width - 1, 1e-6))(numbers)
+    if width <= 1:
+        return ((numbers > low) * 255).astype(np.uint8)
+    return windowed(low, low + width - 1)(numbers)
 
 
 def _looked_up(values: np.ndarray, item: Any, header: Any) -> tuple[np.ndarray, int]:

@@ -17,12 +17,12 @@ import numpy as np
 from jaxtyping import Float64, UInt8
 
 from laworder.data.sources.dicom.geometry import Plane
-from laworder.data.sources.dicom.header import DAMAGE, damaged
+from laworder.data.sources.dicom.header import damage, damaged
 from laworder.data.sources.dicom.marks import Mark, Marks, Opened, Wanted
 from laworder.data.sources.dicom.polygons import even_odd
+from laworder.data.sources.dicom.quiet import quiet
 from laworder.data.sources.dicom.references import Complaints, Reference, Slices, series_references
 from laworder.data.sources.dicom.slices import Slice
-from laworder.data.sources.images import hushed
 
 STRUCTURES = "1.2.840.10008.5.1.4.1.1.481.3"
 CLOSED = ("CLOSED_PLANAR", "CLOSEDPLANAR_XOR")
@@ -44,9 +44,9 @@ class _Contour:
 def add_structures(path: Path, header: Any, slices: Slices, wanted: Wanted, marks: Marks) -> list[str]:
     """Put the contours of a structure set on their slices; a line for everything that is wrong with it."""
     try:
-        with hushed():
+        with quiet():
             contours = list(_contours(header, slices, wanted))
-    except (NotImplementedError, *DAMAGE) as error:
+    except damage() as error:
         raise damaged(path, error, "structure set") from error
     complaints = Complaints(path)
     drawn: dict[tuple[tuple[str, int], int, int], list[Float64[np.ndarray, "n 2"]]] = defaultdict(list)

@@ -9,7 +9,8 @@ from typing import Any
 
 from laworder.data.parallel import over_cores
 from laworder.data.sources.dicom.files import Found
-from laworder.data.sources.dicom.header import read_dataset, read_header, undecodable
+from laworder.data.sources.dicom.header import damage, damaged, read_dataset, read_header, undecodable
+from laworder.data.sources.dicom.quiet import quiet
 from laworder.data.sources.dicom.rtstruct import STRUCTURES
 from laworder.data.sources.dicom.seg import LABEL_MAP, SEGMENTATION
 from laworder.data.sources.dicom.slices import Instance, read_instance
@@ -77,16 +78,13 @@ def _base(path: Path, found: Found) -> Path:
 
 def _kind(path: Path, found: Found) -> Instance | str:
     """An image's instance; "object", "mask" or "other"."""
-    from pydicom.uid import UID
-
     header = read_dataset(path)
     kind = str(header.get("SOPClassUID") or "")
     if kind in (SEGMENTATION, LABEL_MAP, STRUCTURES):
         read_header(path, image=kind != STRUCTURES)
         _refuse_undecodable(path, header, kind)
         return "object"
-    sized = bool(header.get("Rows")) and bool(header.get("Columns"))
-    if kind in _NO_IMAGES or not (sized or not kind or "Image" in UID(kind).name):
+    if not _is_image(path, header, kind):
         return "other"
     header = read_header(path)
     _refuse_undecodable(path, header, kind)
@@ -95,7 +93,20 @@ def _kind(path: Path, found: Found) -> Instance | str:
     return "mask" if drawn else read_instance(path, header)
 
 
+def _is_image(path: Path, header: Any, kind: str) -> bool:
+    """Whether it has a size, or is of a kind that must have one."""
+    from pydicom.uid import UID
+
+    try:
+        with quiet():
+            sized = bool(header.get("Rows")) and bool(header.get("Columns"))
+            return kind not in _NO_IMAGES and (sized or not kind or "Image" in UID(kind).name)
+    except damage() as error:
+        raise damaged(path, error) from error
+
+
 def _refuse_undecodable(path: Path, header: Any, kind: str) -> None:
-    why = None if kind == STRUCTURES else undecodable(header)
+    with quiet():
+        why = None if kind == STRUCTURES else undecodable(header)
     if why is not None:
         raise UserError(f"{shown(path)}: {why}")

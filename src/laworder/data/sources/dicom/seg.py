@@ -17,12 +17,13 @@ import numpy as np
 from jaxtyping import UInt8
 
 from laworder.data.sources.dicom.geometry import Plane, plane_of
-from laworder.data.sources.dicom.header import DAMAGE, Frame, damaged, frames_of
+from laworder.data.sources.dicom.header import Frame, damage, damaged, frames_of
 from laworder.data.sources.dicom.marks import Mark, Marks, Opened, Wanted
 from laworder.data.sources.dicom.pixels import stored_values
+from laworder.data.sources.dicom.quiet import quiet
 from laworder.data.sources.dicom.references import Complaints, Reference, Slices, series_references
 from laworder.data.sources.dicom.slices import Slice
-from laworder.data.sources.images import hushed, shown
+from laworder.data.sources.images import shown
 from laworder.errors import UserError
 
 SEGMENTATION, LABEL_MAP = "1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"
@@ -44,12 +45,12 @@ def add_segmentation(path: Path, header: Any, slices: Slices, wanted: Wanted, ma
     if kind not in KINDS:
         return [f"{shown(path)}: a segmentation of another type than {' and '.join(KINDS)} is not read; convert it"]
     try:
-        with hushed():
+        with quiet():
             around, missing = _around(header, slices)
             frames = list(_frames(header, around, wanted))
             space = str(header.get("FrameOfReferenceUID") or "")
             size = int(header.Rows), int(header.Columns)
-    except (NotImplementedError, *DAMAGE) as error:
+    except damage() as error:
         raise damaged(path, error, "segmentation") from error
     complaints = Complaints(path)
     for index, frame in frames:

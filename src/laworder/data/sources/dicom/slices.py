@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from laworder.data.sources.dicom.geometry import PARALLEL, Plane, View, plane_of, view_of
-from laworder.data.sources.dicom.header import DAMAGE, Frame, damaged, frames_of
-from laworder.data.sources.images import hushed, shown
+from laworder.data.sources.dicom.header import Frame, damage, damaged, frames_of
+from laworder.data.sources.dicom.quiet import quiet
+from laworder.data.sources.images import shown
 
 # Modalities that may be named in what is written: codes of PS3.16 CID 29, and nothing that somebody typed.
 MODALITIES = frozenset(
@@ -91,7 +92,7 @@ class Stack:
 def read_instance(path: Path, header: Any) -> Instance:
     """What is needed of an image's header; UserError where it is damaged."""
     try:
-        with hushed():
+        with quiet():
             named = str(header.get("PatientID") or "").strip()
             modality = str(header.get("Modality") or "")
             return Instance(
@@ -103,7 +104,7 @@ def read_instance(path: Path, header: Any) -> Instance:
                 burned_in=str(header.get("BurnedInAnnotation") or "").strip().upper() == "YES",
                 slices=tuple(_slice(path, header, k) for k in range(frames_of(header))),
             )
-    except (NotImplementedError, *DAMAGE) as error:
+    except damage() as error:
         raise damaged(path, error, "image") from error
 
 
