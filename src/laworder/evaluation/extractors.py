@@ -17,8 +17,8 @@ from jaxtyping import Float, Float32, UInt8
 from torch import Tensor
 
 from laworder.errors import UserError
-from laworder.evaluation.fast import runner
-from laworder.evaluation.resizing import RULES
+from laworder.evaluation.fast import convolution_runner
+from laworder.evaluation.resizing import RULES, SIDE
 from laworder.evaluation.weights import REMEDY, find_inception, load_inception, weights_digest
 
 INCEPTION = "inception"
@@ -69,4 +69,6 @@ def _inception(path: Path | None, rule: str, device: torch.device) -> Extractor:
         raise UserError(f"the weights of Inception-2015 are not here: {REMEDY}")
     network = load_inception(path).to(device)
     digest = f"inception-2015 {rule} {weights_digest(network)}"
-    return Extractor("Inception-2015", f"{rule}: to 299×299", digest, RULES[rule], runner(network, device))
+    return Extractor(
+        "Inception-2015", f"{rule}: to 299×299", digest, RULES[rule], convolution_runner(network, device, side=SIDE)
+    )

@@ -142,7 +142,7 @@ def save_statistics(path: Path, found: Moments) -> None:
 def load_statistics(path: Path) -> Moments:
     """What pytorch-fid's `--save-stats` or `save_statistics` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(path) as file:
             mean, covariance = (torch.from_numpy(np.array(file[key], dtype=np.float64)) for key in ("mu", "sigma"))
             count = int(file["n"]) if "n" in file else 0
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

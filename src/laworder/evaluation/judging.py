@@ -71,7 +71,8 @@ def open_judge(name: str, *, device: torch.device, nnunet: Path | None = None) -
     folder = Path(name).expanduser()
     if is_nnunet(folder):
         return NnUNetJudge(folder, device=device.type, python=nnunet)
-    return SegmenterJudge(name, Predictor(load_segmenter(name, device=device), device))
+    label = folder.resolve().name if folder.is_dir() else name
+    return SegmenterJudge(label, Predictor(load_segmenter(name, device=device), device))
 
 
 @dataclass(frozen=True)
