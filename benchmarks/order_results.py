@@ -66,20 +66,21 @@ from laworder.segmentation.train import train
 from laworder.segmenters import create
 from laworder.segmenters.profile import count_parameters
 
-MODELS = {
-    "order_backbone": "ORDER backbone",
-    "order_se": "ORDER backbone + SE skip",
-    "order_cbam": "ORDER backbone + CBAM skip",
-    "order_01": "ORDER{0,1}",
-    "order_12": "ORDER{1,2}",
-    "order_23": "ORDER{2,3}",
-    "order_0123": "ORDER{0,1,2,3}",
-    "mkunet_t": "MK-UNet",
-    "egeunet": "EGE-UNet, its authors' widths",
-    "egeunet_paper": "EGE-UNet",
-    "unet": "nnUNet",
+MODELS: dict[str, tuple[str, ...]] = {
+    "order_backbone": ("ORDER backbone", "None"),
+    "order_se": ("ORDER backbone + SE skip",),
+    "order_cbam": ("ORDER backbone + CBAM skip",),
+    "order_01": ("ORDER{0,1}", "Deep skips {0,1}"),
+    "order_12": ("ORDER{1,2}", "Mixed skips {1,2}"),
+    "order_23": ("Shallow skips {2,3}",),
+    "order_0123": ("All skips {0,1,2,3}",),
+    "mkunet_t": ("MK-UNet",),
+    "egeunet": (),
+    "egeunet_paper": ("EGE-UNet",),
+    "unet": ("nnUNet",),
 }
-"""Ours, and what the paper calls it in its tables (its "nnUNet" row is a plain U-Net)."""
+"""Ours, and the rows of the paper's tables that it belongs to (its "nnUNet" is a plain U-Net; `egeunet` has the widths
+of EGE-UNet's authors, which are not those of the paper's row)."""
 SEARCH: dict[str, dict[str, Any]] = {
     "best": {},
     "lr 1e-3": {"optimiser.lr": 1e-3},
@@ -153,12 +154,13 @@ class Work:
     """What is finished, what is under way, and how long there is."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.rows, self.weights = args, [], {}
+        self.args, self.rows, self.failed, self.weights = args, [], [], {}
         self.deadline = time.monotonic() + 60 * args.minutes
         args.out.mkdir(parents=True, exist_ok=True)
         args.work.mkdir(parents=True, exist_ok=True)
         if args.state is not None and (args.state / "results.json").is_file():
-            self.rows = json.loads((args.state / "results.json").read_text())["rows"]
+            before = json.loads((args.state / "results.json").read_text())
+            self.rows, self.failed = before["rows"], before["failed"]
             if (args.state / "weights.safetensors").is_file():
                 self.weights = load_file(args.state / "weights.safetensors")
             if (args.state / "state.tar").is_file():
@@ -173,7 +175,10 @@ class Work:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         about = manifest(self.args, device=device, seeds=parse_seeds(self.args.seeds), rooms=["segmentation", "order",
                                                                                             "segmenters"])  # fmt: skip
-        atomic_write(self.args.out / "results.json", json.dumps({"manifest": about, "rows": self.rows}) + "\n")
+        atomic_write(
+            self.args.out / "results.json",
+            json.dumps({"manifest": about, "rows": self.rows, "failed": self.failed}) + "\n",
+        )
         if self.weights:
             save_file(self.weights, self.args.out / "weights.safetensors")
 
@@ -200,7 +205,12 @@ def run(args: argparse.Namespace) -> None:
         for dataset, folder in named(args.data).items():
             for model in args.models:
                 for config in configs(work, dataset, model):
-                    one_job(work, config, dataset, folder, model, tests.get(dataset))
+                    try:
+                        one_job(work, config, dataset, folder, model, tests.get(dataset))
+                    except UserError as error:  # it diverged, say: the others go on
+                        print(f"failed: {error}", flush=True)
+                        work.failed.append({"config": config, "dataset": dataset, "model": model, "why": str(error)})
+                        work.save()
     except Stopped:
         print("out of time; the same command with --state goes on", flush=True)
     timer.cancel()
@@ -221,7 +231,8 @@ def configs(work: Work, dataset: str, model: str) -> list[str]:
         return ["paper"] if work.args.configs == "paper" else list(SEARCH)
     tried = [r for r in work.rows if (r["dataset"], r["model"], r["seed"]) == (dataset, model, 0)]
     tried = [r for r in tried if r["config"] in SEARCH]
-    if len(tried) < len(SEARCH):
+    lost = sum((f["dataset"], f["model"]) == (dataset, model) and f["config"] in SEARCH for f in work.failed)
+    if len(tried) + lost < len(SEARCH):
         raise SystemExit(f"{model} on {dataset}: {len(tried)} of {len(SEARCH)} tried; finish --configs search first")
     return [max(tried, key=lambda r: r["val"]["dice"])["config"]]
 
@@ -232,12 +243,15 @@ def settings(args: argparse.Namespace, config: str, data: str, model: str, out: 
     gpu = torch.cuda.is_available() and args.device != "cpu"
     here = {"data": data, "out": out, "model": model, "size": args.size, "device": args.device, "log": "none",
             "split_by": "image", "precision": "bf16" if gpu else "fp32", "compile": args.compile}  # fmt: skip
-    return {**recipe, **SEARCH.get(config, {}), **epochs, **here}
+    given = {**recipe, **SEARCH.get(config, {}), **epochs, **here}
+    return {**given, "optimiser.warmup": 0} if args.epochs else given  # few updates leave no room for it
 
 
 def one_job(work: Work, config: str, dataset: str, data: str, model: str, test: Arrays | None) -> None:
     """All seeds that are missing: together where the model can be stacked, else one after the other."""
     args = work.args
+    if any((f["config"], f["dataset"], f["model"]) == (config, dataset, model) for f in work.failed):
+        return
     seeds = [s for s in parse_seeds(args.seeds) if not work.finished(config, dataset, model, s)]
     if not seeds:
         return
@@ -319,6 +333,7 @@ def markdown(result: dict[str, Any]) -> str:
                         r for r in here if r["model"] == model and r["config"] == config
                     ]))  # fmt: skip
     lines += ["", f"{len(tried)} pairs of model and data set were searched."]
+    lines += [f"Failed: {f['model']} on {f['dataset']}, {f['config']}: {f['why']}" for f in result["failed"]]
     return "\n".join(lines) + "\n"
 
 
@@ -329,11 +344,13 @@ def table_line(model: str, config: str, dataset: str, rows: list[dict[str, Any]]
             return "–"
         return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
 
-    theirs = published.find(table="segmentation_standard", method=MODELS[model], dataset=dataset, metric="dice")
-    theirs = theirs or published.find(
-        table="segmentation_attention", method=MODELS[model], dataset=dataset, metric="dice"
-    )
-    told = " / ".join(f"{t.mean}" + (f" ± {t.std}" if t.std is not None else "") for t in theirs)
+    theirs = [
+        f"{row.mean}" + (f" ± {row.std}" if row.std is not None else "")
+        for method in MODELS[model]
+        for row in published.find(method=method, dataset=dataset, metric="dice")
+        if row.table.startswith(("segmentation", "ablation_stages"))
+    ]
+    told = " / ".join(dict.fromkeys(theirs))
     cells = [spread(part, name) for part in ("val", "test") for name in ("dice", "dice_lesion_only")]
     return f"| {model} | {config} | {rows[0]['params']:,} | {len(rows)} | {' | '.join(cells)} | {told or '–'} |"
 
