@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from laworder.evaluation import clip_i, fidelity, prdc, realism
 from laworder.evaluation.extractors import extractor
 from laworder.evaluation.features import FeatureStore
 from laworder.evaluation.pairing import partners
+from laworder.evaluation.transformers_models import framing_of
 from laworder.metrics.frechet import frechet_of, moments
 
 
@@ -165,11 +168,12 @@ def test_statistics_go_to_and_come_from_pytorch_fids_files(tmp_path: Path) -> No
         fidelity.load_statistics(tmp_path / "odd.npz")
 
 
-def test_names_that_are_no_encoder_are_refused(tmp_path: Path) -> None:
+def test_names_that_are_no_encoder_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="'resnet' is no folder; give inception, timm:NAME"):
         extractor("resnet", device=CPU)
     with pytest.raises(UserError, match="no vision model"):
         extractor(str(tmp_path), device=CPU)
+    monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(UserError, match=r"needs timm, which is not installed: pip install timm"):
         extractor("timm:resnet18", device=CPU)
     with pytest.raises(UserError, match=r"none\.pth: no such file; .*pip download"):
@@ -204,3 +208,44 @@ def test_features_are_kept_by_content(vit: Path, real: Listed, tmp_path: Path, m
     files[0].unlink()
     np.testing.assert_allclose(FeatureStore(tmp_path, device=CPU, batch=16).of(real, str(vit)), first, rtol=1e-5)
     assert len(store.of(Listed(real.pairs[:5]), str(vit))) == 5
+
+
+def test_a_model_of_timm_is_used_as_its_configuration_says(
+    real: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            half = (0.5, 0.5, 0.5)
+            self.pretrained_cfg = {"input_size": (3, 24, 24), "crop_pct": 0.75, "mean": half, "std": half}
+            self.pretrained_cfg |= {"interpolation": "bilinear"}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.adaptive_avg_pool2d(x, 4).flatten(1)
+
+    def create_model(name: str, *, pretrained: bool, num_classes: int) -> Network:
+        assert pretrained
+        assert num_classes == 0
+        if name != "small":
+            raise RuntimeError(f"Unknown model ({name})")
+        return Network()
+
+    monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(create_model=create_model))
+    found = extractor("timm:small", device=CPU)
+    assert found.label == "small (timm)"
+    assert "short side to 32 (bilinear), middle 24×24" in found.rule
+    assert FeatureStore(tmp_path, device=CPU).of(real, "timm:small").shape == (30, 48)
+    with pytest.raises(UserError, match="timm:large: timm cannot make it: Unknown model"):
+        extractor("timm:large", device=CPU)
+
+
+def test_processors_that_squash_crop_or_do_not_normalise() -> None:
+    squashed = framing_of({"size": {"height": 32, "width": 32}, "do_normalize": False, "resample": 2})
+    assert squashed.squash
+    wide = np.zeros((20, 60, 3), dtype=np.uint8)
+    assert squashed(wide).shape == (3, 32, 32)
+    cut = framing_of({"size": 40, "crop_size": 24, "image_mean": [0.5] * 3, "image_std": [0.5] * 3})
+    assert cut.words == "short side to 40 (bicubic), middle 24×24"
+    assert float(cut(wide).max()) == -1
+    with pytest.raises(ValueError, match="not square"):
+        framing_of({"size": {"height": 32, "width": 64}})
