@@ -31,7 +31,7 @@ from torch import Tensor
 
 from laworder.errors import UserError
 
-Features = Float32[np.ndarray, "n d"]
+Features = Float32[np.ndarray, "_n _d"]
 MOST = 2500
 """Images a side that an interval is computed from."""
 _ROWS = 1024
@@ -107,7 +107,7 @@ def _by_rows(a: Float[Tensor, "n d"], b: Float[Tensor, "m d"]) -> float:
     return _fid(*means, float(x.square().sum() + y.square().sum()), root)
 
 
-def kernel(products: Float[Tensor, "n m"], width: int) -> Float[Tensor, "n m"]:
+def kernel(products: Float[Tensor, " *pairs"], width: int) -> Float[Tensor, " *pairs"]:
     """k from scalar products of features of that width."""
     return (products / width + 1) ** 3
 
