@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -348,6 +349,9 @@ def collect(args: argparse.Namespace) -> None:
         f"Recovered Dice is that of an ORDER{{0,1}} trained on the real training part, which reaches "
         f"{jobs['judge']['real_held_out_dice']:.3f} on the real held-out images.",
         "",
+        f"Calls like `{stamps[-1]['command']}`, {stamps[0]['date']} to {stamps[-1]['date']}, torch "
+        f"{stamps[-1]['versions']['torch']}.",
+        "",
         "| objective | seeds | recovered Dice, held-out masks | training masks | realism (less is better) |",
         "|---|---:|---:|---:|---:|",
     ]
@@ -366,7 +370,11 @@ def collect(args: argparse.Namespace) -> None:
 
 
 def spread(values: list[float]) -> str:
-    return f"{statistics.mean(values):.3f}" + (f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else "")
+    """Mean ± standard deviation; what could not be measured is said, not left out."""
+    found = [value for value in values if math.isfinite(value)]
+    if len(found) < len(values):
+        return f"not measurable in {len(values) - len(found)} of {len(values)}"
+    return f"{statistics.mean(found):.3f}" + (f" ± {statistics.stdev(found):.3f}" if len(found) > 1 else "")
 
 
 def parsed() -> argparse.Namespace:
