@@ -2,6 +2,7 @@
 
     python benchmarks/predict.py                     # 5,000 JPEGs of 384 × 288, ORDER{0,1}
     python benchmarks/predict.py --large 20000       # the large TIFF instead
+    python benchmarks/predict.py --large 20000 --exported    # the same through the ONNX file of `seg export`
 
 Throughput: the model alone runs on batches that are in memory already (normalised, forward, sigmoid), before and after
 the command, on the same threads; the share is the command's pictures per second (decode, shrink, infer, stretch, write)
@@ -62,6 +63,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="CPU threads of the model (default: torch's own choice)")
     parser.add_argument("--seconds", type=float, default=15, help="of the model alone, before and after")
     parser.add_argument("--large", type=int, help="side of a TIFF to predict, in place of the folder")
+    parser.add_argument("--exported", action="store_true", help="with --large: run the exported ONNX file")
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args()
 
@@ -126,7 +128,11 @@ def large(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Peak memory and time on one tiled RGB TIFF."""
     import tifffile
 
-    laworder.create(args.model).save_pretrained(folder / "model")
+    model = folder / "model"
+    laworder.create(args.model).save_pretrained(model)
+    if args.exported:
+        assert command(["seg", "export", str(model), "--out", str(folder)]) == 0
+        model = folder / f"{args.model}.onnx"
     side = args.large
     tile = PhantomSource(1, size=256).read(0).image
     tifffile.imwrite(
@@ -139,7 +145,7 @@ def large(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         compression="zlib",
     )
     started = time.perf_counter()
-    words = ["seg", "predict", str(folder / "model"), str(folder / "a.tif"), "--out", str(folder / "out")]
+    words = ["seg", "predict", str(model), str(folder / "a.tif"), "--out", str(folder / "out")]
     more = ["--device", args.device, "--batch", str(args.batch), "--probabilities"]
     subprocess.run([sys.executable, "-m", "laworder", *words, *more], check=True)
     seconds = time.perf_counter() - started

@@ -19,7 +19,7 @@ from laworder.order.base import Segmenter
 from laworder.runs import sha256_file
 from laworder.segmentation.export import calibration, command
 from laworder.segmentation.export.agreement import agreements, compared, expected, insist, pictures
-from laworder.segmentation.export.command import refuse, written
+from laworder.segmentation.export.command import pytorch_model, refuse, written
 from laworder.segmentation.export.deployed import Deployed
 from laworder.segmentation.export.facts import facts_of
 from laworder.segmentation.export.lean import lean
@@ -169,7 +169,7 @@ def test_eight_bits(
     assert load_segmenter(str(tmp_path / "order_01.int8.onnx"), device=CPU).preprocessing.size == 64
     monkeypatch.setattr(calibration, "LARGEST_DROP", -1.0)
     assert int8(folder, tmp_path / "worse") == 2
-    assert "it drops by more than" in capsys.readouterr().err
+    assert "Dice drops by more than" in capsys.readouterr().err
     assert list((tmp_path / "worse").iterdir()) == []
 
 
@@ -184,10 +184,8 @@ def test_eight_bits_need_images(folder: Path, tmp_path: Path, capsys: pytest.Cap
 def test_what_no_file_can_do_is_refused_by_name() -> None:
     with pytest.raises(UserError, match="order_01 has 3 spatial dimensions"):
         refuse(create("order_01", spatial_dims=3))
-    odd = create("order_backbone")
-    odd.preprocessing = replace(odd.preprocessing, size=100)
-    with pytest.raises(UserError, match="order_backbone was trained at 100 pixels"):
-        refuse(odd)
+    with pytest.raises(UserError, match="is an exported file already"):
+        pytorch_model("model.onnx")
 
 
 def every_model() -> list[object]:
@@ -198,7 +196,7 @@ def every_model() -> list[object]:
 def test_every_registered_model_exports(name: str, tmp_path: Path) -> None:
     model = fresh(name) if name == "pranet" else awake(name)  # whose residual sums would grow without bound
     path = tmp_path / "model.onnx"
-    runtime = written("onnx", Deployed(lean(model)), path, facts_of(model, resized=False), None)
+    runtime = written("onnx", Deployed(lean(model)), path, facts_of(model, resized=False))
     found = agreements(runtime, model, side=None)
     insist(found)
     assert len(found) == 3

@@ -67,7 +67,7 @@ def test_padding_repeats_the_last_place() -> None:
 
 
 @pytest.mark.parametrize("classes", [1, 3])
-@pytest.mark.parametrize("side", [None, 64])
+@pytest.mark.parametrize("side", [None, 50, 64])
 def test_images_go_in_and_masks_come_out(classes: int, side: int | None) -> None:
     model = awake("order_01", classes=classes)
     image = pictures(2, 67, 90, 3)

@@ -37,10 +37,9 @@ class Backend:
 
 
 def backends(
-    model: Segmenter, folder: Path, *, threads: int, shape: tuple[int, int, int], compiled: bool
+    model: Segmenter, files: dict[str, Path], *, threads: int, shape: tuple[int, int, int], compiled: bool
 ) -> list[Backend]:
-    """All of them. Exported files are written to `folder`; `shape` is batch, height, width of the images to come."""
-    files = _exported(model, folder)
+    """All of them, with the files of `exported`; `shape` is batch, height, width of the images to come."""
     fixed = (*shape, model.in_channels)
     openvino = partial(of_openvino, threads=threads)
     f32, int8 = "f32", "int8 convolutions, else f32"
@@ -60,9 +59,15 @@ def backends(
     return [Backend(name, precision, model, opened) for name, precision, opened in ways]
 
 
-def _exported(model: Segmenter, folder: Path) -> dict[str, Path]:
+def names_in(folder: Path) -> dict[str, Path]:
+    """Where `exported` puts each format."""
     files = {kind: folder / f"model{end}" for kind, end in (("onnx", ".onnx"), ("openvino", ".xml"), ("torch", ".pt2"))}
-    files["int8"] = folder / "model.int8.onnx"
+    return {**files, "int8": folder / "model.int8.onnx"}
+
+
+def exported(model: Segmenter, folder: Path) -> dict[str, Path]:
+    """The model in every format."""
+    files = names_in(folder)
     program, facts = traced(Deployed(lean(model))), facts_of(model, resized=False)
     write_torch(program, files["torch"], facts)
     write_onnx(program, files["onnx"], facts)

@@ -13,16 +13,14 @@ import torch
 
 from laworder.config import option, to_dict
 from laworder.console import say
-from laworder.errors import UserError
 from laworder.order.base import Segmenter
 from laworder.runs import Manifest, atomic_write
 from laworder.runs.manifest import command_line, describe_device, jsonable
-from laworder.segmentation.bench.backends import backends
+from laworder.segmentation.bench.backends import backends, exported
 from laworder.segmentation.bench.timing import Timing, measure
 from laworder.segmentation.export.agreement import pictures
-from laworder.segmentation.export.command import refuse
+from laworder.segmentation.export.command import pytorch_model
 from laworder.segmentation.export.trace import LEAST
-from laworder.segmentation.loading import load_segmenter
 from laworder.segmenters import create, list_models
 
 
@@ -54,8 +52,7 @@ def plan(config: Config) -> list[str]:
 
 def run(config: Config) -> int:
     """Measure, print, write."""
-    model = fresh(config.model) if config.model in list_models() else _loaded(config.model)
-    refuse(model)
+    model = fresh(config.model) if config.model in list_models() else pytorch_model(config.model)
     threads = config.threads or os.cpu_count() or 1
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -88,14 +85,9 @@ def timings(model: Segmenter, config: Config, threads: int) -> list[Timing]:
     image = pictures(config.batch, side, side, model.in_channels)
     with tempfile.TemporaryDirectory() as folder:
         shape = (config.batch, side, side)
-        candidates = backends(model, Path(folder), threads=threads, shape=shape, compiled=config.compile)
+        files = exported(model, Path(folder))
+        candidates = backends(model, files, threads=threads, shape=shape, compiled=config.compile)
         return measure(candidates, image, seconds=config.seconds)
-
-
-def _loaded(source: str) -> Segmenter:
-    if source.endswith(".onnx"):
-        raise UserError("model: the backends are compared from the PyTorch model; give the run that was exported")
-    return load_segmenter(source, device=torch.device("cpu"))
 
 
 @torch.no_grad()
@@ -120,15 +112,15 @@ def table(found: Sequence[Timing], title: str) -> str:
     lines = [
         title,
         "",
-        "| backend | computes in | ms a batch | quartiles | images/s | peak MB | largest difference | same mask |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+        "| backend | computes in | ms a batch | quartiles | fastest | images/s | peak MB | difference | same mask |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for t in found:
         name = f"**{t.name}**" if t is best else t.name
         low, high = t.quartiles_ms
         peak = "–" if t.peak_mb is None else f"{t.peak_mb:.0f}"
         lines.append(
-            f"| {name} | {t.precision} | {t.median_ms:.2f} | {low:.2f} to {high:.2f} | {t.images_per_second:.0f} | "
-            f"{peak} | {t.largest_difference:.1e} | {100 * t.mask_agreement:.3f} % |"
+            f"| {name} | {t.precision} | {t.median_ms:.2f} | {low:.2f} to {high:.2f} | {t.fastest_ms:.2f} | "
+            f"{t.images_per_second:.0f} | {peak} | {t.largest_difference:.1e} | {100 * t.mask_agreement:.3f} % |"
         )
     return "\n".join(lines)

@@ -24,12 +24,16 @@ SETTLE = 3
 
 @dataclass(frozen=True)
 class Timing:
-    """One backend. Times are of a whole batch; memory is what loading and running it added, at its highest."""
+    """One backend. Times are of a whole batch; memory is what loading and running it added, at its highest.
+
+    fastest_ms: of all calls; on a machine that does other work too, the nearest to what it would be alone
+    """
 
     name: str
     precision: str
     median_ms: float
     quartiles_ms: tuple[float, float]
+    fastest_ms: float
     images_per_second: float
     calls: int
     peak_mb: float | None
@@ -82,6 +86,7 @@ def _timing(candidate: Backend, taken: list[float], batch: int, peak: float | No
         precision=candidate.precision,
         median_ms=middle,
         quartiles_ms=(low, high),
+        fastest_ms=min(taken),
         images_per_second=1e3 * batch / middle,
         calls=len(taken),
         peak_mb=peak,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -16,7 +17,8 @@ from laworder.metrics.overlap import count
 from laworder.order.base import Segmenter
 from laworder.runs.randomness import permutation
 from laworder.segmentation.export.agreement import LARGEST_DROP, expected
-from laworder.segmentation.export.runtimes import Runtime
+from laworder.segmentation.export.quantise import LEVELS, write_int8
+from laworder.segmentation.export.runtimes import Runtime, of_onnx
 from laworder.segmentation.loading import MANIFEST, run_settings
 from laworder.segmentation.parts import parts_of
 
@@ -72,29 +74,50 @@ def _of_run(folder: Path, size: int) -> tuple[Source, list[int], list[int]]:
     return source, list(parts.indices("train", source.names)), list(parts.indices("val", source.names))
 
 
-def check_dice(
-    runtime: Runtime, model: Segmenter, sets: Sets, *, side: int | None
-) -> tuple[dict[str, float | int], list[str]]:
-    """Dice of the model and of the file on the validation pairs, as numbers and in words; UserError where it drops."""
+@dataclass(frozen=True)
+class DiceCheck:
+    """Dice of lesion on the validation pairs, of the model and of its 8-bit file."""
+
+    images: int
+    calibration_images: int
+    float32: float
+    int8: float
+    left_in_float32: str
+
+    @property
+    def holds(self) -> bool:
+        return self.float32 - self.int8 <= LARGEST_DROP
+
+    def words(self) -> str:
+        return (
+            f"Dice on {self.images} validation images: {100 * self.float32:.2f} in float32, {100 * self.int8:.2f} in 8 "
+            f"bits, calibrated on {self.calibration_images} others; convolutions left in float32: "
+            f"{self.left_in_float32}"
+        )
+
+
+def dice_check(runtime: Runtime, model: Segmenter, sets: Sets, *, side: int | None, left: str) -> DiceCheck:
+    """Run both on the validation pairs."""
     images = sets.validation.images.permute(0, 2, 3, 1).contiguous().numpy()
     true = sets.validation.masks[:, 0] > 0
     starts = range(0, len(images), BATCH)
-    ours = np.concatenate([expected(model, images[k : k + BATCH], side=side, dtype=torch.float32).mask for k in starts])
-    theirs = np.concatenate([runtime(images[k : k + BATCH]).mask for k in starts])
+    chunks = [images[k : k + BATCH] for k in starts]
+    ours = np.concatenate([expected(model, chunk, side=side, dtype=torch.float32).mask for chunk in chunks])
+    theirs = np.concatenate([runtime(chunk).mask for chunk in chunks])
     before, after = (float(count(torch.from_numpy(m > 0), true).dice().mean()) for m in (ours, theirs))
-    words = (
-        f"Dice on {len(images)} validation images: {100 * before:.2f} in float32, {100 * after:.2f} in 8 bits, "
-        f"calibrated on {len(sets.calibration.images)} others"
+    return DiceCheck(len(images), len(sets.calibration.images), before, after, left)
+
+
+def calibrated(plain: Path, path: Path, model: Segmenter, sets: Sets, *, side: int | None) -> DiceCheck:
+    """The 8-bit file at `path`, from the float32 one at `plain`: the first of `LEVELS` whose Dice holds."""
+    check: DiceCheck | None = None
+    for level in LEVELS:
+        write_int8(plain, path, sets.calibration.images, level)
+        check = dice_check(of_onnx(path), model, sets, side=side, left=level.left)
+        if check.holds:
+            return check
+    assert check is not None
+    raise UserError(
+        f"{check.words()}; Dice drops by more than {100 * LARGEST_DROP:g} points; nothing was written. Calibrate on "
+        "more images, of the kind that will come"
     )
-    if before - after > LARGEST_DROP:
-        raise UserError(
-            f"{words}: it drops by more than {100 * LARGEST_DROP:g} points; nothing was written. Calibrate on more "
-            "images, of the kind that will come"
-        )
-    numbers = {
-        "images": len(images),
-        "calibration_images": len(sets.calibration.images),
-        "float32": before,
-        "int8": after,
-    }
-    return numbers, [words]

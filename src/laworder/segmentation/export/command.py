@@ -18,11 +18,10 @@ from laworder.order.base import Segmenter
 from laworder.runs import Manifest, WriteError, sha256_file
 from laworder.runs.manifest import command_line, describe_device, jsonable
 from laworder.segmentation.export.agreement import agreements, insist
-from laworder.segmentation.export.calibration import Sets, calibration_sets, check_dice
+from laworder.segmentation.export.calibration import DiceCheck, Sets, calibrated, calibration_sets
 from laworder.segmentation.export.deployed import Deployed
 from laworder.segmentation.export.facts import NOTE, facts_of, name_of
 from laworder.segmentation.export.lean import lean
-from laworder.segmentation.export.quantise import write_int8
 from laworder.segmentation.export.runtimes import Runtime, of_onnx, of_openvino, of_torch
 from laworder.segmentation.export.trace import traced
 from laworder.segmentation.export.writers import write_onnx, write_openvino, write_torch
@@ -69,8 +68,7 @@ def plan(config: Config) -> list[str]:
 
 def run(config: Config) -> int:
     """Export, compare, keep."""
-    model = load_segmenter(config.model, device=torch.device("cpu"))
-    refuse(model)
+    model = pytorch_model(config.model)
     sets = calibration_sets(config, model) if config.to == "int8" else None
     side = model.preprocessing.size if config.resize else None
     facts = facts_of(model, resized=config.resize)
@@ -78,14 +76,15 @@ def run(config: Config) -> int:
         config.out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=config.out) as folder:
             path = Path(folder) / (name_of(model) + ENDINGS[config.to])
-            runtime = written(config.to, Deployed(lean(model), side=side), path, facts, sets)
-            found = agreements(runtime, model, side=side)
-            report: dict[str, Any] = {"agreement": [asdict(a) for a in found]}
+            deployed = Deployed(lean(model), side=side)
             if sets is None:
+                found = agreements(written(config.to, deployed, path, facts), model, side=side)
                 insist(found)
+                report: dict[str, Any] = {"agreement": [asdict(a) for a in found]}
                 lines = [a.words() for a in found]
             else:
-                report["dice"], lines = check_dice(runtime, model, sets, side=side)
+                check = written_int8(deployed, path, facts, model, sets)
+                report, lines = {"dice": asdict(check)}, [check.words()]
             kept = _keep(config, path, facts, report)
     except OSError as error:
         raise WriteError(f"cannot write to {config.out}: {error.strerror}") from error
@@ -95,21 +94,25 @@ def run(config: Config) -> int:
     return 0
 
 
+def pytorch_model(source: str) -> Segmenter:
+    """The model that `source` names; UserError where no file could be made of it."""
+    if source.endswith(".onnx"):
+        raise UserError(f"model: {source} is an exported file already; give the run or the model that it came from")
+    model = load_segmenter(source, device=torch.device("cpu"))
+    refuse(model)
+    return model
+
+
 def refuse(model: Segmenter) -> None:
     """UserError for what no exported file could do."""
     if model.spatial_dims != 2:
         raise UserError(
             f"model: {name_of(model)} has 3 spatial dimensions, and exported files take images (2 dimensions)"
         )
-    if model.preprocessing.size % model.stride:
-        raise UserError(
-            f"model: {name_of(model)} was trained at {model.preprocessing.size} pixels, no multiple of its stride "
-            f"{model.stride}: its padding would be part of what it learned"
-        )
 
 
-def written(to: str, deployed: Deployed, path: Path, facts: dict[str, str], sets: Sets | None) -> Runtime:
-    """The file at `path`, as a function."""
+def written(to: str, deployed: Deployed, path: Path, facts: dict[str, str]) -> Runtime:
+    """The float32 file at `path`, as a function."""
     program = traced(deployed)
     if to == "torch":
         write_torch(program, path, facts)
@@ -120,11 +123,16 @@ def written(to: str, deployed: Deployed, path: Path, facts: dict[str, str], sets
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / "plain.onnx"
         write_onnx(program, plain, facts)
-        if sets is None:
-            write_openvino(plain, path, facts)
-            return of_openvino(path)
-        write_int8(plain, path, sets.calibration.images)
-    return of_onnx(path)
+        write_openvino(plain, path, facts)
+    return of_openvino(path)
+
+
+def written_int8(deployed: Deployed, path: Path, facts: dict[str, str], model: Segmenter, sets: Sets) -> DiceCheck:
+    """The 8-bit file at `path`, and how its Dice compares."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / "plain.onnx"
+        write_onnx(traced(deployed), plain, facts)
+        return calibrated(plain, path, model, sets, side=deployed.side)
 
 
 def _keep(config: Config, path: Path, facts: dict[str, str], report: dict[str, Any]) -> Path:

@@ -25,7 +25,6 @@ class Deployed(nn.Module):
 
     def __init__(self, model: Segmenter, *, side: int | None = None) -> None:
         super().__init__()
-        assert side is None or side % model.stride == 0, "a model is trained at a size that fits it"
         self.model, self.side, self.stride = model, side, model.stride
         self.threshold = model.preprocessing.threshold
         mean, std = (torch.tensor(v, dtype=torch.float64) for v in (model.preprocessing.mean, model.preprocessing.std))
@@ -47,7 +46,7 @@ class Deployed(nn.Module):
             # Cut by index, not by slice: torch.export would guard a slice against sizes that need no cut.
             return probability.index_select(2, rows[:height]).index_select(3, columns[:width])
         x = resized(image.permute(0, 3, 1, 2).float(), self.side, self.side)
-        return resized(self._chances(self.model.logits(x * self.scale + self.shift)), height, width)
+        return resized(self._chances(self.model(x * self.scale + self.shift)), height, width)
 
     def _chances(self, logits: Tensor) -> Tensor:
         return torch.sigmoid(logits) if self.model.classes == 1 else torch.softmax(logits, dim=1)
