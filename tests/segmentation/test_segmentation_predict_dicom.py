@@ -181,3 +181,21 @@ def test_classes_are_segments(tmp_path: Path) -> None:
     assert numbers == [1, 2]
     assert np.array_equal(found.pixel_array[0] > 0, picture(0) > 0)
     assert not found.pixel_array[1].any()
+
+
+def test_slices_that_are_stored_turned_get_masks_that_are(tmp_path: Path) -> None:
+    """The model sees them upright; rows and columns of the object are those of the file."""
+    for slice_ in series(tmp_path / "in"):
+        slice_.ImageOrientationPatient = [0, -1, 0, 1, 0, 0]
+        slice_.save_as(tmp_path / "in" / f"{slice_.InstanceNumber - 1:03d}.dcm", enforce_file_format=True)
+    out = tmp_path / "out"
+    words = ["--out", str(out), "--mode", "window", "--intensity", "-1000,500"]
+    assert predict(saved(tmp_path / "model"), str(tmp_path / "in"), *words) == 0
+    (path,) = out.rglob("*.dcm")
+    found = pydicom.dcmread(path)
+    assert found.pixel_array.shape == (4, 24, 40)
+    places = [
+        int(g.PlanePositionSequence[0].ImagePositionPatient[2]) // 3 for g in found.PerFrameFunctionalGroupsSequence
+    ]
+    for k, mask in zip(places, found.pixel_array, strict=True):
+        assert np.array_equal(mask > 0, picture(k) > 0)

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from laworder.data.sources.dicom.header import is_dicom
 from laworder.data.sources.images import picture_suffixes, shown
 from laworder.errors import UserError
-from laworder.segmentation.dicoms import group_series, is_dicom
+from laworder.segmentation.dicoms import group_series
 from laworder.segmentation.pictures import LOSSLESS, Job
 
 TIFF = frozenset({".tif", ".tiff"})

@@ -115,7 +115,6 @@ def read_header(path: Path, *, pixels: bool = False, image: bool = True) -> Any:
         with quiet():
             if image:
                 _mend(found)
-                _check_length(path, found)
     except damage() as error:
         raise damaged(path, error, "image") from error
     return found
@@ -141,9 +140,17 @@ def _mend(header: Any) -> None:
         header.PlanarConfiguration = 0
 
 
-def _check_length(path: Path, header: Any) -> None:
-    """EOFError where a file is too short for the frames that it says it has: they are not to be believed then."""
-    syntax, size = header.file_meta.TransferSyntaxUID, path.stat().st_size
+def check_length(path: Path, header: Any) -> None:
+    """UserError where an image's file is too short for the frames that it says it has: they are not to be believed."""
+    try:
+        with quiet():
+            _check_length(path.stat().st_size, header)
+    except damage() as error:
+        raise damaged(path, error, "image") from error
+
+
+def _check_length(size: int, header: Any) -> None:
+    syntax = header.file_meta.TransferSyntaxUID
     frame = 8.0  # an empty item of compressed data
     if not syntax.is_transfer_syntax:  # `undecodable` has more to say
         return

@@ -71,15 +71,19 @@ def shown_pixels(
 def own_range(frames: Sequence[tuple[Path, int]], opened: Callable[[Path], Any]) -> Range | None:
     """Black and white for a series whose files name no window: the 0.05th and 99.95th percentile of a sample of it.
 
-    None where they name one, or hold colours or plain bytes, which are shown as they are.
+    None where they name one, or hold colours or plain bytes, which are shown as they are. A frame that cannot be read
+    is passed over here: what is wrong with it is said where it is needed.
     """
     sample: list[Float32[np.ndarray, " n"]] = []
     for path, index in frames[:: max(1, len(frames) // SAMPLED)]:
-        header = opened(path)
-        if not _is_gray(header) or _has_window(path, header, index):
-            return None
-        sample.append(_gray_values(path, header, index))
-    values = np.concatenate(sample)
+        try:
+            header = opened(path)
+            if not _is_gray(header) or _has_window(path, header, index):
+                return None
+            sample.append(_gray_values(path, header, index))
+        except UserError:
+            continue
+    values = np.concatenate([np.zeros(0, dtype=np.float32), *sample])
     values = values[np.isfinite(values)]
     low, high = np.percentile(values, (0.05, 99.95)) if values.size else (0.0, 1.0)
     return float(low), float(high if high > low else low + 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 from laworder.data.parallel import over_cores
 from laworder.data.sources.dicom.files import Found
-from laworder.data.sources.dicom.header import damage, damaged, read_dataset, read_header, undecodable
+from laworder.data.sources.dicom.header import check_length, damage, damaged, read_dataset, read_header, undecodable
 from laworder.data.sources.dicom.quiet import quiet
 from laworder.data.sources.dicom.rtstruct import STRUCTURES
 from laworder.data.sources.dicom.seg import LABEL_MAP, SEGMENTATION
@@ -81,13 +81,16 @@ def _kind(path: Path, found: Found) -> Instance | str:
     header = read_dataset(path)
     kind = str(header.get("SOPClassUID") or "")
     if kind in (SEGMENTATION, LABEL_MAP, STRUCTURES):
-        read_header(path, image=kind != STRUCTURES)
-        _refuse_undecodable(path, header, kind)
+        header = read_header(path, image=kind != STRUCTURES)
+        if kind != STRUCTURES:
+            check_length(path, header)
+            _refuse_undecodable(path, header)
         return "object"
     if not _is_image(path, header, kind):
         return "other"
     header = read_header(path)
-    _refuse_undecodable(path, header, kind)
+    check_length(path, header)
+    _refuse_undecodable(path, header)
     base = _base(path, found)
     drawn = base != found.root or says_mask(path.relative_to(base))
     return "mask" if drawn else read_instance(path, header)
@@ -105,8 +108,8 @@ def _is_image(path: Path, header: Any, kind: str) -> bool:
         raise damaged(path, error) from error
 
 
-def _refuse_undecodable(path: Path, header: Any, kind: str) -> None:
+def _refuse_undecodable(path: Path, header: Any) -> None:
     with quiet():
-        why = None if kind == STRUCTURES else undecodable(header)
+        why = undecodable(header)
     if why is not None:
         raise UserError(f"{shown(path)}: {why}")

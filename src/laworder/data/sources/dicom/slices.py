@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from laworder.data.sources.dicom.geometry import PARALLEL, Plane, View, plane_of, view_of
-from laworder.data.sources.dicom.header import Frame, damage, damaged, frames_of
+from laworder.data.sources.dicom.header import Frame, check_length, damage, damaged, frames_of
 from laworder.data.sources.dicom.quiet import quiet
 from laworder.data.sources.images import shown
 
@@ -91,6 +91,7 @@ class Stack:
 
 def read_instance(path: Path, header: Any) -> Instance:
     """What is needed of an image's header; UserError where it is damaged."""
+    check_length(path, header)
     try:
         with quiet():
             named = str(header.get("PatientID") or "").strip()
