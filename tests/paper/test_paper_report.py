@@ -103,6 +103,7 @@ def test_an_empty_study_has_a_page_too(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["paper", "report", *told]) == 0
     page = (tmp_path / "report.html").read_text()
     assert page.count("Nothing is done yet") == len(FIGURES)
+    assert page.count("Nothing in this table can be measured") == 3  # image quality: no Inception, no CLIP
     assert "<button class='n'" in page
     assert main(["paper", "figure", *told]) == 0
     assert "audit: nothing is done yet; `laworder paper run audit` makes what it needs" in capsys.readouterr().out

@@ -49,16 +49,22 @@ class StudyPage(Page):
         A column in which nothing can be measured in this setting is left to the notes.
         """
         kept = [i for i in range(len(table.columns)) if any(row[i].jobs or row[i].exact for row in rows)]
+        if kept:
+            self._grid(table, [[row[i] for i in kept] for row in rows], setting, caption)
+        else:
+            self.text("Nothing in this table can be measured as the study is set; the notes say what to give.")
+        told = "".join(f"<li>{_text(line)}</li>" for line in notes(table, rows, setting))
+        self._parts.append(f"<ul class='notes'>{told}</ul>")
+
+    def _grid(self, table: Table, rows: Sequence[Sequence[Cell]], setting: Setting, caption: str) -> None:
         arrows = {"up": " ↑", "down": " ↓", "": ""}
-        names = ["method", *(table.columns[i].label + arrows[table.columns[i].better] for i in kept)]
+        names = ["method", *(cell.column.label + arrows[cell.column.better] for cell in rows[0])]
         head = "".join(f"<th scope='col'>{_text(name)}</th>" for name in names)
-        body = "".join(self._row(table, [row[i] for i in kept], setting) for row in rows)
+        body = "".join(self._row(table, row, setting) for row in rows)
         self._parts.append(
             f"<div class='wide' tabindex='0' role='region' aria-label='{_quoted(caption)}'><table>"
             f"<caption>{_text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )
-        told = "".join(f"<li>{_text(line)}</li>" for line in notes(table, rows, setting))
-        self._parts.append(f"<ul class='notes'>{told}</ul>")
 
     def _row(self, table: Table, cells: Sequence[Cell], setting: Setting) -> str:
         parts = [f"<th scope='row'>{_text(cells[0].row.label)}</th>"]
