@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from laworder import published
@@ -118,7 +119,7 @@ def as_page(records: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], m
         f"{settings['model']} on real pairs alone: Dice {_spread(none['dice'])}, {len(none['seeds'])} seeds. "
         f"Best at {best['asked']} synthetic images: {_spread(best['dice'])}."
     ]
-    page = Page(title=f"Synthetic images added to {settings['real']}", summary=words)
+    page = Page(title=f"Synthetic images added to {Path(settings['real']).name}", summary=words)
     page.section("By dose")
     page.table(HEAD, rows(records, settings["dataset"]), caption="Real pairs, and real with synthetic ones.")
     page.text(*differences(settings, settings["dataset"]))
