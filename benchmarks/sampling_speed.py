@@ -98,7 +98,7 @@ def generators(count: int) -> list[torch.Generator]:
 def peer(folder: Path, args: argparse.Namespace, device: torch.device, kind: torch.dtype) -> Draw:
     """The pipeline as its documentation calls it."""
     kinds: Any = diffusers.StableDiffusionControlNetPipeline  # pyright: ignore[reportPrivateImportUsage]
-    pipeline = kinds.from_pretrained(folder, torch_dtype=kind, safety_checker=None).to(device)
+    pipeline = kinds.from_pretrained(folder, dtype=kind, safety_checker=None).to(device)
     pipeline.set_progress_bar_config(disable=True)
     model = Backbone.load(folder)
 
