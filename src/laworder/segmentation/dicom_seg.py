@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import UInt8
 
 from laworder._version import __version__
+from laworder.data.sources.dicom.seg import SEGMENTATION
 
-SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4"
 _COPIED = (
     *("PatientName", "PatientID", "PatientBirthDate", "PatientSex", "StudyInstanceUID", "StudyDate", "StudyTime"),
     *("AccessionNumber", "ReferringPhysicianName", "StudyID", "StudyDescription", "PatientAge", "FrameOfReferenceUID"),

@@ -6,6 +6,7 @@ the patient's right to the left, as radiologists look at them, slice 0 on top (s
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ WINDOWS = {
     "bone": (-450.0, 1050.0),
 }
 AXIAL = ("I", "P", "L")
+MAX_VOXELS = 2**31
 _CHUNK = 16
 _DAMAGED = (OSError, EOFError, zlib.error, ValueError, np.linalg.LinAlgError)
 
@@ -75,12 +77,18 @@ def open_volume(path: Path) -> Volume:
     except ImportError:
         raise MissingExtraError("nibabel", "medical") from None
     try:
-        image = Nifti1Image.from_filename(path, keep_file_open=True)
+        image: Any = Nifti1Image.from_filename(path, keep_file_open=True)
+        if len(image.shape) > 3 and set(image.shape[3:]) == {1}:  # one volume, written as a series of one
+            image = Nifti1Image(image.dataobj.reshape(image.shape[:3]), image.affine, image.header)
         codes, zooms = aff2axcodes(image.affine), image.header.get_zooms()
     except (ImageFileError, HeaderDataError, WrapStructError, *_DAMAGED) as error:
         raise UserError(f"{shown(path)}: not readable as NIfTI ({_words(error)}); fetch or export it again") from error
     if len(image.shape) != 3 or 0 in image.shape:
         raise UserError(f"{shown(path)}: a volume must have 3 dimensions, this has shape {tuple(image.shape)}")
+    if image.get_data_dtype().kind not in "iuf":
+        raise UserError(f"{shown(path)}: its voxels are no plain numbers (colours, complex); convert it to gray")
+    if math.prod(image.shape) > MAX_VOXELS:
+        raise UserError(f"{shown(path)}: more than the {MAX_VOXELS} voxels allowed; crop it, or fetch it again")
     if None in codes:
         raise UserError(f"{shown(path)}: its affine does not say how it lies; export it again")
     pairs = dict(zip((_AXES[str(code)] for code in codes), zooms, strict=True))
