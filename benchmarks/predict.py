@@ -90,6 +90,7 @@ def throughput(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "model_alone_images_per_second": [before[0], after[0]],
         "command_images_per_second": rate,
         "share_of_model_alone": rate / own_rate,
+        "share_of_model_alone_by_cpu_time": own_cost / cost,
         "model_alone_cpu_ms_per_image": own_cost,
         "command_cpu_ms_per_image": cost,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
