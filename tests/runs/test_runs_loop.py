@@ -209,6 +209,19 @@ def test_impossible_plans_are_refused(wrong: dict[str, Any]) -> None:
         Plan(**{"steps": 1, "seed": 0, **wrong})
 
 
+@pytest.mark.parametrize("wrong", [{"patience": 2}, {"patience": 0, "best": "dice", "eval_every": 1}])
+def test_a_patience_that_waits_for_nothing_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="patience is"):
+        Plan(steps=9, seed=0, **wrong)
+
+
+def test_patience_is_counted_in_evaluations_since_the_best() -> None:
+    plan = Plan(steps=20, seed=0, eval_every=3, best="dice", patience=2)
+    assert [step for step in range(1, 21) if plan.exhausted(step, 6)] == [12, 15, 18]
+    assert [step for step in range(1, 21) if plan.exhausted(step, None)] == [6, 9, 12, 15, 18]
+    assert not plan.exhausted(20, 6)  # the last update ends it anyway
+
+
 @pytest.mark.parametrize("wrong", [{"best": "dice"}, {"best_mode": "most"}])
 def test_a_best_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="best"):
