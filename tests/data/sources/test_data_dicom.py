@@ -266,6 +266,27 @@ def test_structures_that_fit_nowhere(tmp_path: Path) -> None:
     assert "3 problems" in problems
 
 
+def test_of_two_series_in_one_place_the_one_that_is_named(tmp_path: Path) -> None:
+    """Before and after contrast: objects that name no image, but the series."""
+    masks, slices = axial(tmp_path / "before")
+    _, other = axial(tmp_path / "after", series="2")
+    space = str(slices[0].FrameOfReferenceUID)
+    box = corners((2.5, 3.5, 15.5, 20.5), 3.0)
+    rt = structures(tmp_path / "drawn.dcm", {"GTV": [(box, None)]}, space=space)
+    assert "lie on slices of several series and name none of them" in refused(tmp_path)
+    listed = made(SeriesInstanceUID=other[0].SeriesInstanceUID, ContourImageSequence=[source_item(s) for s in other])
+    study = made(RTReferencedSeriesSequence=[listed])
+    rt.ReferencedFrameOfReferenceSequence = [made(FrameOfReferenceUID=space, RTReferencedStudySequence=[study])]
+    save(rt, tmp_path / "drawn.dcm")
+    (unit,) = dicom(tmp_path).units
+    assert {file.parent.name for file in unit.files[:4]} == {"after"}
+    seg = segmentation(tmp_path / "drawn.dcm", [(masks[1], 1, slices[1])], named=False)
+    seg.ReferencedSeriesSequence = [made(SeriesInstanceUID=slices[0].SeriesInstanceUID)]
+    save(seg, tmp_path / "drawn.dcm")
+    (unit,) = dicom(tmp_path).units
+    assert {file.parent.name for file in unit.files[:4]} == {"before"}
+
+
 def test_points_and_lines_mark_nothing(tmp_path: Path) -> None:
     _, slices = axial(tmp_path / "ct")
     point, line = np.zeros((1, 3)), np.array([[0, 0, 0], [5, 5, 0], [9, 9, 0.0]])
