@@ -8,8 +8,9 @@ from pathlib import Path
 
 from laworder.config import build, flatten, option
 from laworder.console import note, say
+from laworder.data.audit.parts import Part
 from laworder.data.opening import open_source
-from laworder.data.pairs import Pair, Source
+from laworder.data.pairs import Source
 from laworder.diffusion.inspection.facts import Model
 from laworder.diffusion.inspection.sheets import Row, add, as_picture, draw, rows_of, spread_by_size
 from laworder.diffusion.looks import write_png
@@ -104,25 +105,10 @@ def _masks(config: Config, model: Model) -> Source | None:
     settings = build(TrainConfig, flatten(model.manifest.config))
     try:
         source = open_source(settings.data, masks=settings.masks, size=settings.side, phantom=settings.phantom)
-        return Held(source, parts_of(settings, source).indices("val", source.names))
+        return Part(source, parts_of(settings, source).indices("val", source.names))
     except UserError as error:
         note(f"no sheet: the data of this run is not at hand ({str(error).splitlines()[0]}); give --data")
         return None
-
-
-class Held:
-    """Some pairs of a source."""
-
-    def __init__(self, source: Source, indices: Sequence[int]) -> None:
-        self.source, self.indices = source, list(indices)
-        self.names = [source.names[index] for index in self.indices]
-        self.groups = [source.groups[index] for index in self.indices]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def read(self, index: int) -> Pair:
-        return self.source.read(self.indices[index])
 
 
 def _page(models: Sequence[Model], rows: Sequence[Row]) -> Page:
