@@ -90,7 +90,7 @@ def test_images_are_drawn_mixed_and_learnt_from(
     assert out.count("(n=1) |") == 5
 
     # Larger doses hold the smaller ones; the validation part is real, and the same for all.
-    mixed = {path.parts[-4]: json.loads(path.read_text())["splits"][0] for path in tmp_path.rglob("mix/**/split.json")}
+    mixed = {path.parts[-5]: json.loads(path.read_text())["splits"][0] for path in tmp_path.rglob("mix/**/split.json")}
     drawn = {kind: {n for n in split["train"] if n.startswith("synthetic-")} for kind, split in mixed.items()}
     assert {kind: len(names) for kind, names in drawn.items()} == {
         "real": 0,
