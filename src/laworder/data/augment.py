@@ -171,4 +171,4 @@ def _colour_matrix(drawn: Draw) -> Float[Tensor, "b 3 3"]:
     cos, sin = torch.cos(drawn.hue) * drawn.saturation, torch.sin(drawn.hue) * drawn.saturation
     zero, one = torch.zeros_like(cos), torch.ones_like(cos)
     turn = torch.stack([one, zero, zero, zero, cos, -sin, zero, sin, cos], dim=-1).unflatten(-1, (3, 3))
-    return torch.linalg.inv(to_yiq) @ turn @ to_yiq
+    return torch.linalg.inv_ex(to_yiq).inverse @ turn @ to_yiq

@@ -31,10 +31,6 @@ class Inputs:
     draws: Float[Tensor, "s b 11"]
     scalars: Float[Tensor, "s k"]
 
-    def copy_(self, other: Inputs) -> None:
-        for own, given in zip(vars(self).values(), vars(other).values(), strict=True):
-            own.copy_(given, non_blocking=True)
-
 
 class Losses(nn.Module):
     """The terms of a run's loss, as a module, so that the weights of every member can be put into it."""
@@ -59,47 +55,50 @@ class Update:
         self.losses = Losses(self.task)
         self.rule = RULES[self.config.optimiser.name]
         self.healthy = torch.ones(len(stack.tasks), dtype=torch.bool, device=self.task.device)
+        self.prepare: Callable[..., Any] = self._prepare
         self.forward: Callable[..., Any] = self._forward
         self.move: Callable[..., Any] = self._move
         if self.config.compile:
-            self.forward, self.move = torch.compile(self._forward), torch.compile(self._move)
+            self.prepare, self.forward, self.move = map(torch.compile, (self._prepare, self._forward, self._move))
         self._graph: Any = None
-        self._given: Inputs | None = None
+        self._given: tuple[Tensor, ...] = ()
         self._report: Tensor | None = None
 
     def __call__(self, inputs: Inputs) -> Float[Tensor, "s r"]:
+        given = (*self.prepare(inputs.rows, inputs.draws), inputs.scalars)
         if self.task.device.type != "cuda":
-            return self._update(inputs)
-        if self._given is None:
-            self._capture(inputs)
-        assert self._given is not None
-        assert self._report is not None
-        self._given.copy_(inputs)
+            return self._update(*given)
+        if self._report is None:
+            self._capture(given)
+        for own, new in zip(self._given, given, strict=True):
+            own.copy_(new)
         self._graph.replay()
+        assert self._report is not None
         return self._report
 
-    def _update(self, given: Inputs) -> Float[Tensor, "s r"]:
+    def _prepare(self, rows: Tensor, draws: Tensor) -> tuple[Float[Tensor, "s b c h w"], UInt8[Tensor, "s b 1 h w"]]:
+        """The batches, augmented and normalised: outside of the graph, since it makes tensors from Python's numbers."""
+        chosen, flat, augment = rows.flatten(), draws.flatten(0, 1), self.task.augment
+        drawn = Draw(flat[:, :6].unflatten(1, (2, 3)), *flat[:, 6:].unbind(1))
+        images, masks = self.images[chosen].float() / 255, self.masks[chosen]
+        x, y = apply(images, masks, drawn, geometric=augment.geometric, photometric=augment.photometric)
+        return normalise(x).unflatten(0, rows.shape), y.unflatten(0, rows.shape)
+
+    def _update(self, x: Tensor, y: Tensor, scalars: Tensor) -> Float[Tensor, "s r"]:
         stack = self.stack
         theta = stack.theta.flat.detach().requires_grad_()
-        rows = given.rows.flatten()
         with _quiet():
-            terms, floats, counts = self.forward(theta, self.images[rows], self.masks[rows], given.draws.flatten(0, 1))
+            terms, floats, counts = self.forward(theta, x, y)
             total = terms.sum(1)
             (gradient,) = torch.autograd.grad(total.sum(), theta)
         with torch.no_grad():
             norm = stack.theta.norms(gradient)
-            self.move(gradient, norm, total.detach(), floats, counts, given.scalars)
+            self.move(gradient, norm, total.detach(), floats, counts, scalars)
         return torch.cat([total[:, None], terms, norm[:, None]], 1).detach()
 
-    def _forward(
-        self, theta: Tensor, images: Tensor, masks: Tensor, draws: Tensor
-    ) -> tuple[Float[Tensor, "s p"], Tensor, Tensor]:
+    def _forward(self, theta: Tensor, x: Tensor, y: Tensor) -> tuple[Float[Tensor, "s p"], Tensor, Tensor]:
         """The terms of every member's loss, and the buffers after the pass, packed."""
-        stack, augment = self.stack, self.task.augment
-        drawn = Draw(draws[:, :6].unflatten(1, (2, 3)), *draws[:, 6:].unbind(1))
-        x, y = apply(images.float() / 255, masks, drawn, geometric=augment.geometric, photometric=augment.photometric)
-        members = len(stack.tasks)
-        x, y = normalise(x).unflatten(0, (members, -1)), y.unflatten(0, (members, -1))
+        stack = self.stack
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             inside = {f"model.{name}": value for name, value in {**parameters, **buffers}.items()}
@@ -152,19 +151,19 @@ class Update:
         mean(stack.counts, average.counts)
         average.updates.add_(moving.float())
 
-    def _capture(self, inputs: Inputs) -> None:
+    def _capture(self, given: tuple[Tensor, ...]) -> None:
         """The update as a graph over inputs of its own. Warm-ups run with nobody active, which changes nothing."""
-        self._given = Inputs(*(value.clone() for value in vars(inputs).values()))
-        self._given.scalars[:, SCALARS.index("active")] = 0
+        self._given = tuple(tensor.clone() for tensor in given)
+        self._given[-1][:, SCALARS.index("active")] = 0
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(WARM_UP):
-                self._update(self._given)
+                self._update(*self._given)
         torch.cuda.current_stream().wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._report = self._update(self._given)
+            self._report = self._update(*self._given)
 
 
 def _keep(old: Tensor, new: Tensor, where: Tensor) -> None:
