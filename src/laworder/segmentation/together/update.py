@@ -59,15 +59,17 @@ class Update:
         self.forward: Callable[..., Any] = self._forward
         self.move: Callable[..., Any] = self._move
         if self.config.compile:
-            self.prepare, self.forward, self.move = map(torch.compile, (self._prepare, self._forward, self._move))
+            self.prepare, self.forward = torch.compile(self._prepare), torch.compile(self._forward)
+            self.move = torch.compile(self._move)
         self._graph: Any = None
         self._given: tuple[Tensor, ...] = ()
         self._report: Tensor | None = None
 
     def __call__(self, inputs: Inputs) -> Float[Tensor, "s r"]:
-        given = (*self.prepare(inputs.rows, inputs.draws), inputs.scalars)
+        x, y = self.prepare(inputs.rows, inputs.draws)
         if self.task.device.type != "cuda":
-            return self._update(*given)
+            return self._update(x, y, inputs.scalars)
+        given = (x, y, inputs.scalars)
         if self._report is None:
             self._capture(given)
         for own, new in zip(self._given, given, strict=True):
@@ -151,19 +153,20 @@ class Update:
         mean(stack.counts, average.counts)
         average.updates.add_(moving.float())
 
-    def _capture(self, given: tuple[Tensor, ...]) -> None:
+    def _capture(self, given: tuple[Tensor, Tensor, Tensor]) -> None:
         """The update as a graph over inputs of its own. Warm-ups run with nobody active, which changes nothing."""
-        self._given = tuple(tensor.clone() for tensor in given)
-        self._given[-1][:, SCALARS.index("active")] = 0
+        x, y, scalars = (tensor.clone() for tensor in given)
+        scalars[:, SCALARS.index("active")] = 0
+        self._given = (x, y, scalars)
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(WARM_UP):
-                self._update(*self._given)
+                self._update(x, y, scalars)
         torch.cuda.current_stream().wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._report = self._update(*self._given)
+            self._report = self._update(x, y, scalars)
 
 
 def _keep(old: Tensor, new: Tensor, where: Tensor) -> None:
