@@ -18,7 +18,8 @@ from PIL import Image
 from evaluation.tiny import ROOT, phantoms, written
 from laworder.cli import main
 from laworder.errors import MissingExtraError, UserError
-from laworder.segmenters.nnunet.driver import NnUNet, is_nnunet, read_about
+from laworder.segmenters.nnunet import trainer_folder
+from laworder.segmenters.nnunet.driver import NnUNet, is_nnunet, predictor_of, read_about
 
 
 @pytest.mark.slow
@@ -49,7 +50,8 @@ def test_nnunet_is_trained_downstream_and_judges(tmp_path: Path, capsys: pytest.
     assert is_nnunet(model)
     masks = sorted((model / "fold_1" / "validation").glob("*.png"))
     assert len(masks) == 2
-    assert Image.open(masks[0]).size == (64, 64)
+    with Image.open(masks[0]) as mask:
+        assert mask.size == (64, 64)
     # The trained folder is a judge: nnU-Net's own prediction, on what it was not trained on.
     unseen = written(phantoms(3, seed=11), tmp_path / "unseen")
     judged = ["evaluate", str(tmp_path / "synthetic"), str(tmp_path / "real"), "--out", str(tmp_path / "judged")]
@@ -68,6 +70,17 @@ def test_a_python_without_nnunet_is_named(tmp_path: Path) -> None:
         NnUNet(tmp_path, device="cpu").train(0)
     with pytest.raises(UserError, match="this Python has no nnunetv2"):
         NnUNet(tmp_path, python=Path(sys.executable), device="cpu").train(0)
+
+
+def test_a_trained_folder_says_which_trainer_predicts_with_it(tmp_path: Path) -> None:
+    def driver(name: str) -> NnUNet:
+        return predictor_of(Path(f"{name}__nnUNetPlans__2d"), tmp_path, python=None, device="cpu")
+
+    short = driver("nnUNetTrainerShort3x20")
+    assert (short.epochs, short.iterations, short.trainer_name) == (3, 20, "nnUNetTrainerShort3x20")
+    assert driver("nnUNetTrainer").trainer_name == "nnUNetTrainer"
+    assert "nnUNet_extTrainer" not in driver("nnUNetTrainer")._variables()
+    assert driver("nnUNetTrainerORDER")._variables()["nnUNet_extTrainer"] == str(trainer_folder())
 
 
 def test_a_judge_that_reads_volumes_is_refused(tmp_path: Path) -> None:

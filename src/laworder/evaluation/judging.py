@@ -19,7 +19,7 @@ from laworder.data.pairs import Source
 from laworder.metrics.overlap import Counts, bootstrap_interval, by_lesion_size, count
 from laworder.segmentation.loading import load_segmenter
 from laworder.segmentation.predictor import Predictor, classes_of
-from laworder.segmenters.nnunet.driver import NnUNet, is_nnunet, read_about, trained_folds, write_picture
+from laworder.segmenters.nnunet.driver import is_nnunet, predictor_of, read_about, trained_folds, write_picture
 
 _CHUNK = 32
 
@@ -116,13 +116,18 @@ class NnUNetJudge:
             images.mkdir()
             for i in range(len(source)):
                 write_picture(images / f"case{i:06}_0000.png", source.read(i).image, channels)
-            driver = NnUNet(Path(place), python=self.python, device=self.device)
+            driver = predictor_of(self.folder, Path(place), python=self.python, device=self.device)
             driver.predict(self.folder, self.folds or trained_folds(self.folder), images, out)
             for i in range(len(source)):
                 pair = source.read(i)
                 shown = np.repeat(pair.image, 3, axis=2) if pair.image.shape[2] == 1 else pair.image
-                found = np.array(Image.open(out / f"case{i:06}.png")) > 0
-                yield Looked(shown, pair.mask > 0, found)
+                yield Looked(shown, pair.mask > 0, lesion_of(out / f"case{i:06}.png"))
+
+
+def lesion_of(file: Path) -> Bool[np.ndarray, "h w"]:
+    """A mask file of nnU-Net's: where it is not background."""
+    with Image.open(file) as mask:
+        return np.array(mask) > 0
 
 
 def scored(judge: Judge, source: Source) -> Scores:

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import torch
-from PIL import Image
 
 from laworder.config import build
 from laworder.data.pairs import Source
 from laworder.data.prepared import PreparedSource
 from laworder.data.split_files import write_splits
 from laworder.evaluation.doses import REAL, Cell
-from laworder.evaluation.judging import NnUNetJudge, Scores, open_judge, scored
+from laworder.evaluation.judging import NnUNetJudge, Scores, lesion_of, open_judge, scored
 from laworder.evaluation.recovery import Part
 from laworder.metrics.overlap import count
 from laworder.presets import read_preset
@@ -121,7 +119,7 @@ class NnUNetTrainer:
 
 def _masks(folder: Path, source: PreparedSource, names: dict[str, str], name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """What nnU-Net found on a validation pair, and the truth, each as one boolean picture."""
-    found = np.array(Image.open(folder / f"{names[name]}.png")) > 0
+    found = lesion_of(folder / f"{names[name]}.png")
     true = source.read(source.names.index(name)).mask > 0
     return torch.from_numpy(found)[None], torch.from_numpy(true)[None]
 

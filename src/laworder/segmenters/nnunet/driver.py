@@ -14,7 +14,7 @@ in the child alone: it sets them before it imports nnU-Net. Its checkpoints are 
 from __future__ import annotations
 
 import json
-import shutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,10 +32,13 @@ from laworder.segmenters.nnunet import trainer_folder
 
 DATASET, NUMBER, CONFIGURATION = "Dataset001_laworder", "1", "2d"
 COLOUR, GRAY = ("R", "G", "B"), ("gray",)
+ORDER_TRAINER = "nnUNetTrainerORDER"
+_SHORT_NAME = re.compile(r"nnUNetTrainerShort(\d+)x(\d+)")
 _CHILD = """
 import json, sys
 from os import environ
 environ.update(json.loads(sys.argv.pop(1)))
+sys.path[:0] = [environ["PYTHONPATH"]] if "PYTHONPATH" in environ else []
 name = sys.argv.pop(1)
 from importlib.metadata import entry_points
 (found,) = [one for one in entry_points(group="console_scripts") if one.name == name]
@@ -171,24 +174,38 @@ class NnUNet:
 
     def _variables(self) -> dict[str, str]:
         found = {f"nnUNet_{part}": str(self.work / part) for part in ("raw", "preprocessed", "results")}
-        found["nnUNet_extTrainer"] = str(self._trainers)
         found["nnUNet_n_proc_DA"] = str(self.workers)
-        # This package, for its trainer; and no compiling where a C++ toolchain may lack and runs may be short.
-        found["PYTHONPATH"] = str(Path(__file__).resolve().parents[3])
+        if self._trainers is not None:
+            found["nnUNet_extTrainer"] = str(self._trainers)
+        if self.trainer == ORDER_TRAINER:
+            found["PYTHONPATH"] = str(Path(__file__).resolve().parents[3])
+        # No compiling where a C++ toolchain may lack and runs may be short.
         if not self.device.startswith("cuda"):
             found["nnUNet_compile"] = "f"
         return found
 
     @property
-    def _trainers(self) -> Path:
-        return trainer_folder() if self.epochs is None else self.work / "trainers"
+    def _trainers(self) -> Path | None:
+        """Where nnU-Net finds a trainer that is not its own."""
+        if self.epochs is not None:
+            return self.work / "trainers"
+        return trainer_folder() if self.trainer == ORDER_TRAINER else None
 
     def _write_trainer(self) -> None:
-        if self.epochs is None:
+        if self.epochs is None or self._trainers is None:
             return
         self._trainers.mkdir(parents=True, exist_ok=True)
         text = _SHORT.format(name=self.trainer_name, epochs=self.epochs, iterations=self.iterations)
         (self._trainers / f"{self.trainer_name}.py").write_text(text)
+
+
+def predictor_of(model: Path, work: Path, *, python: Path | None, device: str) -> NnUNet:
+    """A driver that predicts with a trained model's folder: nnU-Net asks for the trainer that its name begins with."""
+    trainer = model.name.partition("__")[0]
+    short = _SHORT_NAME.fullmatch(trainer)
+    if short is None:
+        return NnUNet(work, python=python, device=device, trainer=trainer)
+    return NnUNet(work, python=python, device=device, epochs=int(short[1]), iterations=int(short[2]))
 
 
 class DatasetWriter:
@@ -219,10 +236,3 @@ def read_about(model: Path) -> dict[str, Any]:
             "channels; a judge of pictures must have been trained on gray or RGB PNGs"
         )
     return about
-
-
-def emptied(folder: Path) -> Path:
-    """The folder, made, with nothing in it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
