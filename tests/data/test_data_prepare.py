@@ -222,6 +222,11 @@ def command(to: Path, count: int) -> list[str]:
     return [sys.executable, "-m", "laworder", *words]
 
 
+def heed_interrupts() -> None:
+    """A shell starts its background jobs, and so perhaps this test, deaf to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_killed_at_any_moment_it_finishes_when_started_again(tmp_path: Path, stop: signal.Signals, code: int) -> None:
     count = 400
@@ -229,7 +234,9 @@ def test_killed_at_any_moment_it_finishes_when_started_again(tmp_path: Path, sto
     target = tmp_path / "to"
     stopped = 0
     for written in (1, 60, 170, 290):
-        process = subprocess.Popen(command(target, count), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command(target, count), stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
+        )
         while process.poll() is None and len(list(target.glob("masks/*"))) < written:
             time.sleep(0.002)
         process.send_signal(stop)

@@ -19,7 +19,7 @@ from evaluation.tiny import ROOT, phantoms, written
 from laworder.cli import main
 from laworder.errors import MissingExtraError, UserError
 from laworder.segmenters.nnunet import trainer_folder
-from laworder.segmenters.nnunet.driver import NnUNet, is_nnunet, predictor_of, read_about
+from laworder.segmenters.nnunet_driver import NnUNet, is_nnunet, predictor_of, read_about
 
 
 @pytest.mark.slow

@@ -197,7 +197,8 @@ def every_model() -> list[object]:
 @pytest.mark.parametrize("name", every_model())
 def test_every_registered_model_exports(name: str, tmp_path: Path) -> None:
     model = fresh(name) if name == "pranet" else awake(name)  # whose residual sums would grow without bound
-    model.preprocessing = replace(model.preprocessing, size=128 if name == "pranet" else 64)
+    # Of random weights' pixels some lie on the threshold: at 64², one that tips over is 2 in 10,000, and 1 may.
+    model.preprocessing = replace(model.preprocessing, size=128 if name in ("pranet", "order_12") else 64)
     path = tmp_path / "model.onnx"
     runtime = written("onnx", Deployed(lean(model)), path, facts_of(model, resized=False))
     found = agreements(runtime, model, side=None)

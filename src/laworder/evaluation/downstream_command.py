@@ -25,7 +25,7 @@ from laworder.runs import Run, atomic_write
 from laworder.segmentation.evaluate_command import json_text
 from laworder.segmentation.train import pick_device
 from laworder.segmenters import list_models
-from laworder.segmenters.nnunet.driver import NnUNet
+from laworder.segmenters.nnunet_driver import NnUNet
 
 KIND = "evaluate downstream"
 NNUNET = "nnunet"

@@ -19,7 +19,7 @@ from laworder.data.pairs import Source
 from laworder.metrics.overlap import Counts, bootstrap_interval, by_lesion_size, count
 from laworder.segmentation.loading import load_segmenter
 from laworder.segmentation.predictor import Predictor, classes_of
-from laworder.segmenters.nnunet.driver import is_nnunet, predictor_of, read_about, trained_folds, write_picture
+from laworder.segmenters.nnunet_driver import is_nnunet, predictor_of, read_about, trained_folds, write_picture
 
 _CHUNK = 32
 

@@ -20,7 +20,7 @@ from laworder.metrics.overlap import count
 from laworder.presets import read_preset
 from laworder.segmentation.settings import TrainConfig
 from laworder.segmentation.train import train
-from laworder.segmenters.nnunet.driver import COLOUR, GRAY, NnUNet
+from laworder.segmenters.nnunet_driver import COLOUR, GRAY, NnUNet
 
 
 class Trainer(Protocol):

@@ -178,7 +178,7 @@ class NnUNet:
         if self._trainers is not None:
             found["nnUNet_extTrainer"] = str(self._trainers)
         if self.trainer == ORDER_TRAINER:
-            found["PYTHONPATH"] = str(Path(__file__).resolve().parents[3])
+            found["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
         # No compiling where a C++ toolchain may lack and runs may be short.
         if not self.device.startswith("cuda"):
             found["nnUNet_compile"] = "f"
