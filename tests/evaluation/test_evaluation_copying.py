@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from evaluation.tiny import Listed
 from laworder.data.pairs import Pair, Source
 from laworder.data.sources.phantom import PhantomSource
 from laworder.evaluation.context import Context
@@ -23,21 +24,6 @@ from laworder.metrics.copying import Match
 from laworder.report import Page
 
 Change = Callable[[Image.Image], Image.Image]
-
-
-class Listed:
-    """Pairs in memory behind the `Source` protocol."""
-
-    def __init__(self, pairs: Sequence[Pair]) -> None:
-        self.pairs = list(pairs)
-        self.names = [pair.name for pair in self.pairs]
-        self.groups = [pair.group for pair in self.pairs]
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def read(self, index: int) -> Pair:
-        return self.pairs[index]
 
 
 def phantoms(count: int, seed: int) -> list[Pair]:

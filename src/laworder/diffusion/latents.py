@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from laworder.data.cache import GB
 from laworder.data.load import Arrays
@@ -22,6 +21,7 @@ from laworder.diffusion.settings import TrainConfig
 from laworder.errors import UserError
 from laworder.law.masks import latent_mask, vanished
 from laworder.runs import Batches, batch_indices
+from laworder.runs.batches import Positions
 
 VARIANTS = {"none": 1, "h": 2, "hv": 4}
 """How many mirror images each setting has; bit 0 is left-right, bit 1 up-down."""
@@ -155,17 +155,6 @@ def choose_resize(masks: UInt8[Tensor, "n 1 h w"], side: int, wanted: str) -> tu
     return ("any" if lost else "nearest") if wanted == "auto" else wanted, share
 
 
-class _Positions(Dataset[int]):
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, position: int) -> int:
-        return position
-
-
 @dataclass(frozen=True, kw_only=True)
 class PositionBatches(Batches):
     """Batches of positions in a store, in `Batches`' order: the store gathers them itself."""
@@ -177,4 +166,4 @@ class PositionBatches(Batches):
 
 def position_batches(count: int, batch_size: int) -> PositionBatches:
     """How `count` pairs are cut into batches of one process."""
-    return PositionBatches(dataset=_Positions(count), batch_size=batch_size)
+    return PositionBatches(dataset=Positions(count), batch_size=batch_size)

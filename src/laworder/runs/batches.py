@@ -21,6 +21,19 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
+class Positions(Dataset[int]):
+    """The numbers 0 … count − 1, for data that is gathered elsewhere, a batch of positions at a time."""
+
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, position: int) -> int:
+        return position
+
+
+@dataclass(frozen=True)
 class _Numbered(Dataset[Any]):
     """A dataset whose items are whole batches, so that a loader's workers need no state."""
 

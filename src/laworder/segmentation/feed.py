@@ -14,13 +14,13 @@ from typing import Protocol
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from laworder.data.cache import GB, Batch, PairCache
 from laworder.data.load import load_arrays
 from laworder.data.pairs import Source
 from laworder.errors import UserError
 from laworder.runs import Batches, batch_indices
+from laworder.runs.batches import Positions
 
 
 class Feed(Protocol):
@@ -108,17 +108,6 @@ def check_lesions(masks: UInt8[Tensor, "b 1 h w"]) -> None:
         )
 
 
-class _Positions(Dataset[int]):
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, position: int) -> int:
-        return position
-
-
 @dataclass(frozen=True, kw_only=True)
 class FedBatches(Batches):
     """Batches of a feed, in `Batches`' order. From a file, the next one is gathered while the one at hand is used.
@@ -139,7 +128,7 @@ class FedBatches(Batches):
 
 def fed_batches(feed: Feed, batch_size: int) -> FedBatches:
     """How a feed is cut into batches of one process."""
-    return FedBatches(dataset=_Positions(len(feed.names)), batch_size=batch_size, feed=feed)
+    return FedBatches(dataset=Positions(len(feed.names)), batch_size=batch_size, feed=feed)
 
 
 def _ahead(feed: Feed, chosen: Iterator[list[int]]) -> Iterator[Batch]:
