@@ -132,10 +132,10 @@ def _against_file(known: dict[str, Any]) -> list[Row]:
 
 
 def save_statistics(path: Path, found: Moments) -> None:
-    """`mu` and `sigma`, as pytorch-fid saves them; `n` besides, which it does not read."""
+    """`mu` and `sigma`, as pytorch-fid saves them; `n` besides, which it does not read. Such numbers hardly compress."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(path.name + ".part").open("wb") as file:
-        np.savez_compressed(file, mu=found.mean.numpy(), sigma=found.covariance.numpy(), n=found.count)
+        np.savez(file, mu=found.mean.numpy(), sigma=found.covariance.numpy(), n=found.count)
     path.with_name(path.name + ".part").replace(path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pytorch_optimizer import AdEMAMix
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
@@ -28,6 +27,8 @@ def build_optimiser(model: nn.Module, settings: Optimiser) -> Optimizer:
     """
     if settings.name == "adamw":
         return AdamW(model.parameters(), lr=settings.lr, betas=BETAS, weight_decay=settings.weight_decay)
+    from pytorch_optimizer import AdEMAMix  # two seconds, which only training should pay
+
     return AdEMAMix(
         model.parameters(),
         lr=settings.lr,
