@@ -132,7 +132,7 @@ def _against_file(known: dict[str, Any]) -> list[Row]:
 
 
 def save_statistics(path: Path, found: Moments) -> None:
-    """`mu` and `sigma`, as pytorch-fid saves them; `n` besides, which it does not read. Such numbers hardly compress."""
+    """`mu` and `sigma`, as pytorch-fid saves them; `n` besides, which it does not read; they hardly compress."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(path.name + ".part").open("wb") as file:
         np.savez(file, mu=found.mean.numpy(), sigma=found.covariance.numpy(), n=found.count)
