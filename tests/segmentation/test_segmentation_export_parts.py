@@ -16,7 +16,7 @@ from laworder.order.blocks import MKIR
 from laworder.segmentation.export.agreement import Agreement, compared, expected, insist, pictures
 from laworder.segmentation.export.deployed import Deployed, padded, resized
 from laworder.segmentation.export.facts import facts_of, preprocessing_of, weights_hash
-from laworder.segmentation.export.lean import LeanAttention, LeanMKIR, lean
+from laworder.segmentation.export.lean import LeanAttention, LeanHead, LeanMKIR, lean
 from laworder.segmentation.export.runtimes import Output
 
 
@@ -40,6 +40,7 @@ def test_the_lean_model_computes_the_same(name: str, settings: dict[str, Any]) -
         assert (slim(x) - truth).abs().max() < 1e-11
     assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in slim.encoder.modules())  # type: ignore[union-attr]
     assert any(isinstance(part, MKIR) for part in model.modules())  # the model itself is left as it was
+    assert isinstance(slim.head, LeanHead)
     assert sum(isinstance(part, LeanMKIR) for part in slim.modules()) == len(slim.encoder) * 2  # type: ignore[arg-type]
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from laworder.errors import UserError
 from laworder.order.base import Segmenter
-from laworder.order.blocks import MKIR, ChannelAttention, SpatialAttention, conv, double, halve, init_normal
+from laworder.order.blocks import MKIR, ChannelAttention, Enlarge, SpatialAttention, conv, halve, init_normal
 
 MakeSkip = Callable[[int, int], nn.Module]
 """(stage, channels) → a module that fuses (decoder map, encoder map) of that stage into one map."""
@@ -80,6 +79,7 @@ class MultiKernelUNet(Segmenter):
             for c, r in zip(up[:-1], reductions, strict=True)
         )
         self.spatial_attention = SpatialAttention(spatial_dims=dims)
+        self.enlarge = nn.ModuleList(Enlarge() for _ in widths)
         self.skips = nn.ModuleList(make_skip(stage, c) for stage, c in enumerate(up[1:-1]))
         self.head = conv(widths[0], classes, dims=dims, bias=True)
         init_normal(self)
@@ -102,7 +102,7 @@ class MultiKernelUNet(Segmenter):
         for stage, block in enumerate(self.decoder):
             x = self.channel_attention[stage](x) * x
             x = self.spatial_attention(x) * x
-            x = torch.relu(double(block(x)))
+            x = self.enlarge[stage](block(x))
             seen.append(x)
             if stage < len(self.skips):
                 x = self.skips[stage](x, shallow[-1 - stage])

@@ -45,6 +45,13 @@ def double(x: Float[Tensor, "b c *size"]) -> Float[Tensor, "b c *twice"]:
     return F.interpolate(x, scale_factor=2.0, mode="bilinear" if x.ndim == 4 else "trilinear", align_corners=False)
 
 
+class Enlarge(nn.Module):
+    """The end of a decoder stage: twice the size, then ReLU."""
+
+    def forward(self, x: Float[Tensor, "b c *size"]) -> Float[Tensor, "b c *twice"]:
+        return torch.relu(double(x))
+
+
 def global_mean(x: Float[Tensor, "b c *size"]) -> Float[Tensor, "b c *ones"]:
     """GAP: the mean over the spatial axes, kept as axes of length 1."""
     return x.mean(dim=tuple(range(2, x.ndim)), keepdim=True)

@@ -7,6 +7,9 @@ r"""The same function with fewer operations: what training needs and inference d
   Keys and values of all heads are then the tokens themselves, and a head works on C channels in place of its own 32:
 
       R_d = Σ_h O_h softmax(n_dᵀ A_h n_e / √d_h) n_e       R_e = Σ_h O'_h softmax(n_eᵀ A_hᵀ n_d / √d_h) n_d
+- The last doubling and the head: the doubled map has four pixels for each pixel of the map before it, and each of the
+  four is a fixed 3×3 convolution of that map (its edge repeated). With those four as channels, ReLU and head work at
+  half the size, and one pixel shuffle at the end lays the four logits out.
 
 Every rewrite is exact up to rounding; where C exceeds the heads' own width the attention stays as it is.
 """
@@ -22,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from laworder.order.attention import BidirectionalAttention
+from laworder.order.backbone import MultiKernelUNet
 from laworder.order.base import Segmenter
 from laworder.order.blocks import MKIR, channel_shuffle
 
@@ -35,6 +39,8 @@ def lean(model: Segmenter) -> Segmenter:
                 setattr(parent, name, LeanMKIR(part))
             elif isinstance(part, BidirectionalAttention) and part.norm_d.weight.numel() <= _head_width(part):
                 setattr(parent, name, LeanAttention(part))
+    if isinstance(result, MultiKernelUNet):
+        result.enlarge[-1], result.head = nn.Identity(), LeanHead(result.head)
     return result.requires_grad_(requires_grad=False)
 
 
@@ -90,6 +96,31 @@ class LeanMKIR(nn.Module):
         for branch in self.depthwise[1:]:
             mixed = mixed + F.relu6(branch(wide))
         return self.shortcut(x) + self.project(mixed)
+
+
+class LeanHead(nn.Module):
+    """Doubling, ReLU and the 1×1 head, in this order, from the map before the doubling."""
+
+    corners: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        weight, bias = cast("Tensor", head.weight).detach().flatten(1), cast("Tensor", head.bias).detach()
+        classes, channels = weight.shape
+        # Bilinear, corners not aligned: of two pixels the first is ¼ of the left neighbour and ¾ of its own place.
+        taps = weight.new_tensor([[0.25, 0.75, 0.0], [0.0, 0.75, 0.25]])
+        each = torch.einsum("yi,xj->yxij", taps, taps).flatten(0, 1)
+        eye = torch.eye(channels, dtype=weight.dtype)
+        self.register_buffer("corners", torch.einsum("pij,oc->pocij", each, eye).flatten(0, 1))
+        four = torch.eye(4, dtype=weight.dtype)
+        self.register_buffer("weight", torch.einsum("kc,pq->kpqc", weight, four).reshape(4 * classes, -1, 1, 1))
+        self.register_buffer("bias", bias.repeat_interleave(4))
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k h2 w2"]:
+        four = F.conv2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), self.corners)
+        return F.pixel_shuffle(F.conv2d(F.relu(four), self.weight, self.bias), 2)
 
 
 def _pair(block: nn.Module) -> tuple[nn.Module, nn.Module]:
