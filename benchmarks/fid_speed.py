@@ -8,6 +8,11 @@ pytorch-fid's batches take one size, are cut in two halves, and each program giv
 pytorch-fid runs as it comes (batches of 50, a loader worker a core) and reads the same weights, which are put where it
 looks for its download. Ours also writes KID, bootstrap intervals, the floor, and a page, and keeps no features from
 before. Rounds alternate.
+
+    python benchmarks/fid_speed.py IMAGES --inception … --limits
+
+asks what is left to gain: how fast the network alone runs, beside a plain product of float32 matrices on the same
+threads, and how far FID moves where the network computes in bfloat16 instead. Written to fid-limits.json.
 """
 
 from __future__ import annotations
@@ -23,13 +28,19 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
+from torch.utils.flop_counter import FlopCounterMode
 
 from common import RESULTS, manifest
+from laworder.evaluation import fast
 from laworder.evaluation.inception import Inception
-from laworder.evaluation.weights import _layers
+from laworder.evaluation.resizing import RULES
+from laworder.evaluation.weights import _layers, load_inception
+from laworder.metrics.frechet import frechet_of
 from laworder.runs import sha256_file
 
 SIDE = 256
@@ -38,6 +49,9 @@ NAME = "pt_inception-2015-12-05-6726825d.pth"
 
 def main() -> None:
     args = arguments()
+    if args.limits:
+        write_limits(args)
+        return
     with tempfile.TemporaryDirectory() as place:
         work = Path(place)
         count = halves(args.images, work, args.count)
@@ -67,7 +81,7 @@ def main() -> None:
         ),
     }
     print(f"{result['times_as_fast']:.2f} times as fast; FID differs by {result['fid_relative_difference']:.1e}")
-    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    (args.out / "fid-speed.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 def arguments() -> argparse.Namespace:
@@ -77,7 +91,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1450, help="images to use")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--reference", type=Path, default=Path(".venv-nnunet/bin/python"))
-    parser.add_argument("--out", type=Path, default=RESULTS / "fid-speed.json")
+    parser.add_argument("--limits", action="store_true", help="measure what the network alone costs, instead")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args()
 
 
@@ -124,6 +139,59 @@ def ours(args: argparse.Namespace, work: Path) -> tuple[float, float]:
         seconds, _ = timed([*command, "--inception", str(args.inception.resolve())])
         found = json.loads((out / "evaluation.json").read_text())
     return seconds, found["sections"]["fidelity"]["networks"]["inception"]["fid"]
+
+
+def write_limits(args: argparse.Namespace) -> None:
+    """The network's own time and rate in float32 and in bfloat16, the machine's rate, and what bfloat16 does to FID."""
+    found: dict[str, Any] = {"matrix_product_gflops": matrix_rate(), "network_gflops_an_image": network_gflops(args)}
+    with tempfile.TemporaryDirectory() as place:
+        work = Path(place)
+        found["images"] = halves(args.images, work, args.count)
+        files = [sorted((work / side / "images").iterdir()) for side in "ab"]
+        for precision in ("f32", "bf16"):
+            seconds, sides = features(args, files, precision)
+            found[precision] = {
+                "ms_an_image": 1e3 * seconds / found["images"],
+                "network_gflops": found["network_gflops_an_image"] * found["images"] / seconds,
+                "fid": frechet_of(*sides),
+            }
+    found["bf16_fid_relative_difference"] = abs(found["bf16"]["fid"] / found["f32"]["fid"] - 1)
+    data = {"inception": sha256_file(args.inception)}
+    about = manifest(args, device=torch.device("cpu"), seeds=[0], rooms=["evaluation", "metrics"], data=data)
+    (args.out / "fid-limits.json").write_text(json.dumps({**found, "manifest": about}, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+
+
+def matrix_rate(side: int = 2048, rounds: int = 10) -> float:
+    """Of one float32 product after another, in 10⁹ operations a second; the best of them."""
+    a, b = torch.randn(side, side), torch.randn(side, side)
+    best = 0.0
+    for _ in range(rounds):
+        began = time.perf_counter()
+        a @ b
+        best = max(best, 2e-9 * side**3 / (time.perf_counter() - began))
+    return best
+
+
+def network_gflops(args: argparse.Namespace) -> float:
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        load_inception(args.inception)(torch.zeros(1, 3, 299, 299))
+    return counter.get_total_flops() / 1e9
+
+
+def features(args: argparse.Namespace, files: list[list[Path]], precision: str) -> tuple[float, list[np.ndarray]]:
+    """Seconds in the network alone, and the features of either side."""
+    network = fast.compiled_openvino(load_inception(args.inception), side=299, precision=precision)
+    prepare, seconds, sides = RULES["pytorch-fid"], 0.0, []
+    for side in files:
+        rows = []
+        for start in range(0, len(side), 16):
+            batch = torch.stack([prepare(np.asarray(Image.open(file))) for file in side[start : start + 16]])
+            began = time.perf_counter()
+            rows.append(network(batch).numpy())
+            seconds += time.perf_counter() - began
+        sides.append(np.concatenate(rows))
+    return seconds, sides
 
 
 def timed(command: list[object], **variables: str) -> tuple[float, str]:

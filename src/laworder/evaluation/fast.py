@@ -31,13 +31,18 @@ def convolution_runner(network: nn.Module, device: torch.device, *, side: int) -
     """
     if device.type != "cpu" or importlib.util.find_spec("openvino") is None:
         return runner(network, device)
+    return compiled_openvino(network, side=side)
+
+
+def compiled_openvino(network: nn.Module, *, side: int, precision: str = "f32") -> Runner:
+    """`network` in OpenVINO, on as many threads as torch has. Left to itself it computes in bf16 where it can."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its own imports and of torch's tracing
         import openvino
 
         example = torch.zeros(1, 3, side, side)
         converted = openvino.convert_model(network, example_input=example, input=[-1, 3, side, side])
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(converted, "CPU", settings)
 
     def run(x: Tensor) -> Tensor:
