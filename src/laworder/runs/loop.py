@@ -25,6 +25,7 @@ from laworder.errors import UserError
 from laworder.runs.batches import Batches
 from laworder.runs.checkpoint import load_checkpoint
 from laworder.runs.distributed import from_first, mean_over_ranks
+from laworder.runs.memory import keep_freed_memory
 from laworder.runs.plan import Plan, Result
 from laworder.runs.randomness import seed_all
 from laworder.runs.run import Run
@@ -56,6 +57,7 @@ class Loop:
     """One training. `go` is all of it; who computes updates elsewhere calls `resume`, then `after` for each of them."""
 
     def __init__(self, run: Run, task: Task, batches: Batches, plan: Plan, evaluate: Evaluate | None) -> None:
+        keep_freed_memory()
         self.run, self.task, self.batches, self.plan, self.evaluate = run, task, batches, plan, evaluate
         self.parameters = list(dict.fromkeys(p for group in self._groups() for p in group["params"]))
         # Before anything is restored: a checkpoint holds the rates of its step.

@@ -11,6 +11,7 @@ from torch import Tensor
 from laworder.data.load import Arrays
 from laworder.errors import UserError
 from laworder.order.base import Segmenter
+from laworder.runs.memory import keep_freed_memory
 
 FLIPS: tuple[tuple[int, ...], ...] = ((), (-1,), (-2,), (-2, -1))
 """Test-time augmentation: as it is, mirrored left-right, up-down, both."""
@@ -29,6 +30,7 @@ class Predictor:
             raise UserError("predicting takes a 2-D segmenter (volumes go slice by slice); this one has 3 dimensions")
         if self.model.in_channels not in (1, 3):
             raise UserError(f"predicting reads gray or RGB; this model takes {self.model.in_channels} channels")
+        keep_freed_memory()
         self.model.to(self.device).eval()
 
     @property

@@ -25,6 +25,7 @@ from laworder.diffusion.ddim import sample_images, step_settings
 from laworder.diffusion.sampling.settings import Recipe
 from laworder.diffusion.schedules import sampler
 from laworder.errors import UserError
+from laworder.runs.memory import keep_freed_memory
 
 _MODES = {"default": "default", "graphs": "reduce-overhead", "tuned": "max-autotune-no-cudagraphs"}
 
@@ -41,6 +42,7 @@ class Engine:
         if backbone.controlnet is None:
             raise UserError("this model was trained without masks (stage prior): it draws no image for a mask")
         step_settings(sampler(recipe.scheduler, backbone.scheduler), recipe.eta, None)  # what is wrong is said now
+        keep_freed_memory()
         self.backbone, self.recipe, self.batch = backbone, recipe, batch
         self.cuda = backbone.device.type == "cuda"
         self.type = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
