@@ -29,7 +29,7 @@ demo:
 
 test:
 	@$(BOOTSTRAP) --level test
-	@$(IN) pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=90
+	@$(IN) pytest -n 2 --dist worksteal --durations 25 --durations-min 5 --cov --cov-report=term --cov-fail-under=90
 
 quick:
 	@$(BOOTSTRAP) --level test
