@@ -199,3 +199,21 @@ def test_slices_that_are_stored_turned_get_masks_that_are(tmp_path: Path) -> Non
     ]
     for k, mask in zip(places, found.pixel_array, strict=True):
         assert np.array_equal(mask > 0, picture(k) > 0)
+
+
+def test_dicom_that_is_no_image_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    series(tmp_path / "in" / "ct", count=2)
+    model, out = saved(tmp_path / "model"), tmp_path / "out"
+    assert predict(model, str(tmp_path / "in"), "--out", str(out)) == 0
+    (made,) = out.rglob("*.dcm")
+    again = tmp_path / "in" / "ct" / "segmentation.dcm"  # of the same size as the images, and in their study
+    again.write_bytes(made.read_bytes())
+    plan = header(generate_uid(), generate_uid(), SOPClassUID="1.2.840.10008.5.1.4.1.1.481.5")
+    plan.save_as(tmp_path / "in" / "plan.dcm", enforce_file_format=True)
+    assert predict(model, str(tmp_path / "in"), "--out", str(tmp_path / "second")) == 0
+    assert [path.relative_to(tmp_path / "second") for path in (tmp_path / "second").rglob("*.dcm")] == [
+        made.relative_to(out)
+    ]
+    capsys.readouterr()
+    assert predict(model, str(again), "--out", str(tmp_path / "third")) == 2
+    assert "is DICOM, but no image" in capsys.readouterr().err

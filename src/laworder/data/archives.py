@@ -5,7 +5,8 @@ Every entry is looked at before the first byte is written. Refused, by name:
 - absolute paths, drive letters and `..`;
 - links of both kinds, devices, pipes and sparse files;
 - entries that expand by more than `MAX_RATIO` (a bomb), and archives that do so as a whole;
-- two entries of one name, passwords, and names that the file system cannot hold.
+- two entries of one name (in capitals or not), a file that is also a folder, passwords, and names that are empty or
+  longer than file systems take.
 
 What an archive says about its sizes is not believed: the bytes are counted again while they are written.
 """
@@ -34,6 +35,9 @@ from laworder.runs import Progress, WriteError
 MAX_RATIO = 100
 SMALL = 1 << 16
 """Entries up to this size are no bombs, however well they are packed: an empty mask, for one. Their sum may be."""
+
+LONGEST = 255
+"""Bytes that file systems take for a name."""
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 _DAMAGED = (
@@ -120,8 +124,8 @@ def _zip_entries(archive: Path, file: zipfile.ZipFile) -> Iterator[_Entry]:
             _refuse(archive, info.filename, "is a link or a device")
         if info.flag_bits & 1:
             _refuse(archive, info.filename, "is locked with a password")
-        if info.is_dir():
-            _check_name(archive, info.filename)
+        _check_name(archive, info.filename)
+        if info.filename.endswith("/"):
             continue
         if info.file_size > max(SMALL, MAX_RATIO * info.compress_size):
             _refuse(archive, info.filename, f"expands from {info.compress_size:,} to {info.file_size:,} bytes")
@@ -154,11 +158,19 @@ def _check(archive: Path, entries: Iterator[_Entry]) -> int:
     """Look at every entry; the total size."""
     allowed, total = max(SMALL, MAX_RATIO * archive.stat().st_size), 0
     seen: set[str] = set()
+    folders: set[str] = set()
     for entry in entries:
         path = _check_name(archive, entry.name)
-        if str(path).casefold() in seen:
+        if not path.parts:
+            _refuse(archive, entry.name, "has no name")
+        folded = PurePosixPath(str(path).casefold())
+        above = {str(parent) for parent in folded.parents}
+        if str(folded) in seen:
             _refuse(archive, entry.name, "is in it twice")
-        seen.add(str(path).casefold())
+        if str(folded) in folders or not seen.isdisjoint(above):
+            _refuse(archive, entry.name, "is a file and a folder at once, or lies in a file")
+        seen.add(str(folded))
+        folders |= above
         total += entry.size
         if total > allowed:
             _refuse(archive, entry.name, f"brings the whole to more than {MAX_RATIO} times the archive's size")
@@ -172,6 +184,8 @@ def _check_name(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(plain)
     if plain.startswith("/") or re.match(r"[A-Za-z]:", plain) or ".." in path.parts or "\0" in plain:
         _refuse(archive, name, "would be written outside the folder")
+    if any(len(part.encode("utf-8", "surrogateescape")) > LONGEST for part in path.parts):
+        _refuse(archive, name, f"has a name of more than {LONGEST} bytes")
     return path
 
 

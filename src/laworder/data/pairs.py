@@ -53,6 +53,21 @@ def read_all(source: Source) -> Iterator[Pair]:
     return (source.read(i) for i in range(len(source)))
 
 
+class Part:
+    """Some pairs of a source, behind the `Source` protocol."""
+
+    def __init__(self, source: Source, indices: Sequence[int]) -> None:
+        self.source, self.indices = source, list(indices)
+        self.names = [source.names[i] for i in self.indices]
+        self.groups = [source.groups[i] for i in self.indices]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def read(self, index: int) -> Pair:
+        return self.source.read(self.indices[index])
+
+
 class PairDataset(Dataset[dict[str, torch.Tensor]]):
     """Pairs of any source, resized to one square size, as uint8 tensors that a loader can stack.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from laworder.data.sources.dicom.header import is_dicom
+from laworder.data.sources.dicom.scan import no_image
 from laworder.data.sources.images import picture_suffixes, shown
 from laworder.errors import UserError
 from laworder.segmentation.dicoms import group_series
@@ -28,16 +29,19 @@ def is_tiff(path: Path) -> bool:
 def find_jobs(source: Path, out: Path) -> tuple[list[Job], int]:
     """The files of a folder and of all below it, or the one file, in a fixed order; and how many were passed over.
 
-    Results lie in `out` as their files lie in the folder. Hidden files, and `out` itself, are left alone.
+    Results lie in `out` as their files lie in the folder. Hidden files, and `out` itself, are left alone; so is DICOM
+    that is no image.
     """
     if source.is_file():
         if is_dicom(source):
+            if no_image(source):
+                raise UserError(f"{shown(source)}: is DICOM, but no image; give images, or the folder that holds them")
             return list(group_series([source], source.parent, out)), 0
         return [Job(source, out / result_name(source))], 0
     if not source.is_dir():
         raise UserError(f"{shown(source)}: no such file or folder")
     files = list(_files(source, out.resolve()))
-    slices = [path for path in files if is_dicom(path)]
+    slices = [path for path in files if is_dicom(path) and not no_image(path)]
     known = [path for path in files if is_nifti(path) or path.suffix.lower() in picture_suffixes()]
     if not known and not slices:
         raise UserError(f"{shown(source)}: holds no pictures, no DICOM and no NIfTI volumes ({len(files)} other files)")

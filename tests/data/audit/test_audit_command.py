@@ -112,6 +112,23 @@ def test_masks_alone_and_soft_masks(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "Duplicates" not in printed
 
 
+def test_masks_that_mean_lesion_by_different_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(tmp_path / "train" / "images", tmp_path / "train" / "masks", range(6))
+    fill(tmp_path / "test" / "images", tmp_path / "test" / "masks", range(6, 8), levels=1)
+    words = ["data", "audit", str(tmp_path), "--sizes", "64", "--out", str(tmp_path / "audit.html")]
+    assert main(words) == 0
+    ones = sorted(file.stem for file in (tmp_path / "test" / "masks").iterdir())
+    printed = capsys.readouterr().out
+    assert f"warning: lesion is 255 in 6 mask files, but 1 in {', '.join(ones)}: alike here" in printed
+    # Class indices may differ from file to file: that is what they are for.
+    file = tmp_path / "test" / "masks" / f"{ones[0]}.png"
+    Image.fromarray(np.asarray(Image.open(file)) * np.uint8(2)).save(file)
+    for other in (tmp_path / "train" / "masks").iterdir():
+        Image.fromarray(np.asarray(Image.open(other)) // np.uint8(255)).save(other)
+    assert main([*words, "--index"]) == 0
+    assert "alike here" not in capsys.readouterr().out
+
+
 def test_mistakes_are_told_in_one_line(layout: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
         open_splits(tmp_path / "nowhere", rule=MaskRule(), group="image")

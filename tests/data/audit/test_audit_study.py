@@ -80,6 +80,13 @@ def test_a_mirrored_copy_in_another_split_is_an_error(pairs: list[Pair]) -> None
     assert result.conflicts == []  # its mask was mirrored with it
 
 
+def test_a_quarter_turn_is_one_pair(pairs: list[Pair]) -> None:
+    image, mask = (np.rot90(part).copy() for part in (pairs[0].image, pairs[0].mask))
+    result = run(train=pairs[:32], test=[*pairs[32:], replace(pairs[0], image=image, mask=mask, name="turned")])
+    assert len(result.duplicates.of_kind("mirrored")) == 1
+    assert "1 image of train and 1 of test are mirrored or turned copies" in texts(result, "error")
+
+
 def test_equal_images_with_other_masks_are_conflicts(pairs: list[Pair]) -> None:
     other = replace(pairs[0], mask=np.roll(pairs[0].mask, 40, axis=1), name="other", group="other")
     result = run(train=[*pairs, other])

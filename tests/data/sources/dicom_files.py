@@ -1,7 +1,10 @@
-"""DICOM files for tests, made here: images, segmentations, structure sets."""
+"""DICOM files for tests, made here: images, segmentations, structure sets. And all the bytes of what is written."""
 
 from __future__ import annotations
 
+import os
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -229,3 +232,28 @@ def scan_of(masks: np.ndarray) -> np.ndarray:
 
 
 HU: dict[str, Any] = {"RescaleSlope": 1, "RescaleIntercept": -1000}
+
+
+def written(folder: Path) -> bytes:
+    """All names and bytes below a folder, those that are packed in PNG files unpacked."""
+    found = b""
+    for path in sorted(folder.rglob("*")):
+        found += os.fsencode(path.relative_to(folder)) + b"\n"
+        if path.is_file():
+            content = path.read_bytes()
+            found += content + (unpacked(content) if content.startswith(b"\x89PNG") else b"") + b"\n"
+    return found
+
+
+def unpacked(png: bytes) -> bytes:
+    """The chunks of a PNG file, the pixels decompressed."""
+    place, pixels, others = 8, b"", b""
+    while place < len(png):
+        (length,) = struct.unpack(">I", png[place : place + 4])
+        kind, data = png[place + 4 : place + 8], png[place + 8 : place + 8 + length]
+        place += 12 + length
+        if kind == b"IDAT":
+            pixels += data
+        else:
+            others += kind + data
+    return zlib.decompress(pixels) + others

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import struct
 import tempfile
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from dicom_files import HU, boxes, directory, head, image, made, save, scan_of, segmentation, series, structures
+from dicom_files import (
+    HU,
+    boxes,
+    directory,
+    head,
+    image,
+    made,
+    save,
+    scan_of,
+    segmentation,
+    series,
+    structures,
+    unpacked,
+    written,
+)
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from pydicom.dataset import Dataset
@@ -98,31 +110,6 @@ class Planted:
                 element.value = self.same(element.value)
         if "SOPInstanceUID" in dataset:
             dataset.file_meta.MediaStorageSOPInstanceUID = UID(str(dataset.SOPInstanceUID))
-
-
-def written(folder: Path) -> bytes:
-    """All names and bytes below a folder, those that are packed in PNG files unpacked."""
-    found = b""
-    for path in sorted(folder.rglob("*")):
-        found += os.fsencode(path.relative_to(folder)) + b"\n"
-        if path.is_file():
-            content = path.read_bytes()
-            found += content + (unpacked(content) if content.startswith(b"\x89PNG") else b"") + b"\n"
-    return found
-
-
-def unpacked(png: bytes) -> bytes:
-    """The chunks of a PNG file, the pixels decompressed."""
-    place, pixels, others = 8, b"", b""
-    while place < len(png):
-        (length,) = struct.unpack(">I", png[place : place + 4])
-        kind, data = png[place + 4 : place + 8], png[place + 8 : place + 8 + length]
-        place += 12 + length
-        if kind == b"IDAT":
-            pixels += data
-        else:
-            others += kind + data
-    return zlib.decompress(pixels) + others
 
 
 def leaks(folder: Path, planted: Planted) -> list[str]:

@@ -92,7 +92,8 @@ def find_duplicates(
         compared += len(pairs)
         scores = correlations(pictures, pairs, name)
         for (a, b), score in zip(pairs.tolist(), scores.tolist(), strict=True):
-            if score >= (NEAR if straight else COPY) and (a, b) not in twins:
+            # b is a's quarter turn to the left where a is b's to the right: one pair, found from both ends.
+            if score >= (NEAR if straight else COPY) and (a, b) not in twins and (b, a) not in twins:
                 kind = ("copy" if score >= COPY else "near") if straight else "mirrored"
                 twins[a, b] = Twin(usable[a], usable[b], kind, round(score, 4), name)
     ordered = sorted(twins.values(), key=lambda t: (-t.score, t.a, t.b))

@@ -155,5 +155,19 @@ def _repeats(audit: Audit) -> Iterator[Finding]:
         yield Finding("warning", "duplicates", text)
 
 
+def _values(audit: Audit) -> Iterator[Finding]:
+    """Masks that mean lesion by different numbers: alike here, but not to a program that takes them as they are."""
+    meaning: dict[float, list[Look]] = {}
+    for one in audit.looks:
+        file = one.mask.file
+        if file is not None and file.levels == 2 and file.first[0] == 0 and one.mask.classes == (0, 1):
+            meaning.setdefault(file.first[1], []).append(one)
+    if len(meaning) > 1:
+        (most, usual), *others = sorted(meaning.items(), key=lambda item: (-len(item[1]), item[0]))
+        rest = "; ".join(f"{value:g} in {named(looks)}" for value, looks in others)
+        text = f"lesion is {most:g} in {many(len(usual), 'mask file')}, but {rest}: alike here, not to every program"
+        yield Finding("warning", "mask", text)
+
+
 _SPLIT_RULES = (_files, _masks, _pairing, _survival)
-_WHOLE_RULES = (_leaks, _repeats)
+_WHOLE_RULES = (_values, _leaks, _repeats)

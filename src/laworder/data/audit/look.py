@@ -22,7 +22,7 @@ from laworder.errors import UserError
 
 
 @runtime_checkable
-class FromFiles(Protocol):
+class FromFiles(Source, Protocol):
     """A source whose masks are files, so that their raw values can be looked at."""
 
     @property

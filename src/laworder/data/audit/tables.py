@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,8 @@ def mask_table(audit: Audit) -> Table:
         masks = [one.mask for one in split.looks]
         areas = sorted(m.area for m in masks if not m.empty)
         files = [m.file for m in masks if m.file is not None]
-        values = sorted({f.text for f in files}, key=len) or sorted({", ".join(map(str, m.classes)) for m in masks})
+        often = Counter([f.text for f in files] or [", ".join(map(str, m.classes)) for m in masks])
+        values = [text for text, _ in often.most_common()]
         rows.append(
             [
                 split.name,

@@ -35,7 +35,8 @@ _DAMAGE = (
 _NEEDED = ("SOPClassUID", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID")
 _IMAGE_NEEDS = ("Rows", "Columns")
 _PACKAGES = {
-    "JPEG": "pylibjpeg pylibjpeg-libjpeg",
+    "JPEG": "pylibjpeg pylibjpeg-libjpeg (under the GPL)",
+    "JPEG Lossless": "pylibjpeg pylibjpeg-libjpeg (under the GPL), or python-gdcm",
     "JPEG-LS": "pyjpegls",
     "JPEG 2000": "pylibjpeg pylibjpeg-openjpeg",
     "High-Throughput": "pylibjpeg pylibjpeg-openjpeg",
@@ -184,13 +185,28 @@ def undecodable(header: Any) -> str | None:
     if not syntax:
         return "it does not say how its pixels are stored (no transfer syntax); replace or remove it"
     try:
-        if get_decoder(syntax).is_available:
-            return None
+        decoder = get_decoder(syntax)
     except NotImplementedError:
         kind = syntax.name if syntax.name != str(syntax) else "an unknown transfer syntax"
         return f"its pixels are stored as {kind}, which is not read; convert it to uncompressed DICOM"
+    deep = _too_deep_for_pillow(header)
+    if decoder.is_available and not (deep and set(decoder.available_plugins) == {"pillow"}):
+        return None
+    bits = f" with {deep} bits" if deep else ""
     fitting = max((name for name in _PACKAGES if syntax.name.startswith(name)), key=len, default="JPEG")
-    return f"its pixels are stored as {syntax.name}: pip install {_PACKAGES[fitting]}"
+    return f"its pixels are stored as {syntax.name}{bits}: pip install {_PACKAGES[fitting]}"
+
+
+def _too_deep_for_pillow(header: Any) -> int:
+    """The bits of a pixel where Pillow, which decodes JPEG for pydicom, does so only in 8: JPEG Extended, and colours
+    in JPEG 2000. Else 0."""
+    from pydicom.uid import JPEG2000, JPEG2000Lossless, JPEGExtended12Bit
+
+    syntax, several = header.file_meta.TransferSyntaxUID, int(header.get("SamplesPerPixel") or 1) > 1
+    if syntax != JPEGExtended12Bit and not (several and syntax in (JPEG2000, JPEG2000Lossless)):
+        return 0
+    bits = int(header.get("BitsStored") or 8)
+    return bits if bits > 8 else 0
 
 
 def frames_of(header: Any) -> int:

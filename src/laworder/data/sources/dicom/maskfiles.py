@@ -45,18 +45,28 @@ class _Reading:
 
 
 def add_mask_files(
-    files: Sequence[tuple[Path, Path]], stacks: Sequence[Stack], root: Path, wanted: Wanted, marks: Marks
+    files: Sequence[tuple[Path, Path]],
+    stacks: Sequence[Stack],
+    root: Path,
+    wanted: Wanted,
+    marks: Marks,
+    *,
+    unread: Sequence[Path] = (),
 ) -> tuple[list[str], int]:
     """Put mask files on the slices whose name they have; a line for each that fits none, and how many were passed over.
 
     files: each with the folder to which its name is relative; root: the folder of the images
+    unread: images of which it is already said that they cannot be read: their masks are no fault of their own
     """
     by_file, by_folder = _keys(stacks, root)
+    waiting = {key_of(path.relative_to(root), also=SUFFIXES) for path in unread if root in path.parents}
     reading = _Reading(wanted.table() if files else None)
     problems: list[str] = []
     passed = 0
     for path, base in files:
         fits = _volume_fits(path, base, by_folder) if is_volume(path) else _file_fits(path, base, by_file)
+        if not fits and not waiting.isdisjoint(_file_keys(path, base)):
+            continue
         if not fits:
             # Without a word for "mask" in its name it may be anything: a preview, a logo.
             certain = is_volume(path) or base != root or says_mask(path.relative_to(base))
@@ -92,9 +102,14 @@ def _keys(stacks: Sequence[Stack], root: Path) -> tuple[dict[str, list[list[Slic
     return by_file, by_folder
 
 
-def _file_fits(path: Path, base: Path, by_file: dict[str, list[list[Slice]]]) -> list[list[Slice]]:
+def _file_keys(path: Path, base: Path) -> tuple[str, str]:
+    """What the image of a mask file may be called: as the mask itself, or without what says "mask"."""
     key = key_of(path.relative_to(base), also=SUFFIXES)
-    return by_file.get(key) or by_file.get(MASK_SUFFIX.sub("", key)) or []
+    return key, MASK_SUFFIX.sub("", key)
+
+
+def _file_fits(path: Path, base: Path, by_file: dict[str, list[list[Slice]]]) -> list[list[Slice]]:
+    return next((by_file[key] for key in _file_keys(path, base) if by_file.get(key)), [])
 
 
 def _volume_fits(path: Path, base: Path, by_folder: dict[str, list[list[Slice]]]) -> list[list[Slice]]:

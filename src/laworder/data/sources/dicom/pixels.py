@@ -28,15 +28,20 @@ SAMPLED = 16
 
 def stored_values(path: Path, header: Any, index: int) -> Shaped[np.ndarray, "h w *c"]:
     """One decoded frame: as it is stored where it is gray or has a palette, else as RGB."""
-    why = undecodable(header)
+    try:
+        why = undecodable(header)
+        too_large = header.Rows * header.Columns > MAX_PIXELS
+    except damage() as error:
+        raise damaged(path, error, "image") from error
     if why is not None:
         raise UserError(f"{shown(path)}: {why}")
-    if header.Rows * header.Columns > MAX_PIXELS:
+    if too_large:
         raise UserError(f"{shown(path)}: more than the {MAX_PIXELS} pixels allowed; scale it down or tile it")
     try:
         from pydicom.pixels.utils import pixel_array
 
         with quiet():
+            _check_pixels(header)
             # Without an index where there is one frame: pydicom then checks the length of the data.
             place = index if frames_of(header) > 1 else None
             values = pixel_array(header, index=place, correct_unused_bits=False)  # `used_bits` does, for all files
@@ -46,6 +51,16 @@ def stored_values(path: Path, header: Any, index: int) -> Shaped[np.ndarray, "h 
     if values.shape not in (expected, (*expected, 3)):
         raise UserError(f"{shown(path)}: its pixels are not what its header says; replace or remove it")
     return values
+
+
+def _check_pixels(header: Any) -> None:
+    """EOFError where uncompressed pixels end too early. (How long a file must be at least, `check_length` asks.)"""
+    from pydicom.pixels.utils import get_expected_length
+
+    stored = header.get("PixelData")  # none where they are floating point numbers
+    plain = not header.file_meta.TransferSyntaxUID.is_compressed
+    if plain and stored is not None and len(stored) < get_expected_length(header):
+        raise EOFError
 
 
 def shown_pixels(

@@ -94,15 +94,15 @@ def _marked(origin: Path, contents: Contents, rule: DicomRule, wanted: Wanted) -
     taken = [i for i in contents.instances if rule.burned_in or not i.burned_in]
     stacks, problems = stacks_of(contents.instances)
     marks: Marks = {}
-    problems = [*contents.problems, *problems, *_objects(contents.objects, stacks, wanted, marks)]
-    lines, passed = add_mask_files(contents.masks, stacks, origin if origin.is_dir() else origin.parent, wanted, marks)
-    problems += lines
-    problems += wanted.problems() if not problems else []
+    lines, passed = _draw(origin, contents, stacks, wanted, marks)
+    problems = [*contents.problems, *problems, *lines]
+    problems += wanted.problems() if contents.instances and not problems else []
     if problems:
         head = f"{shown(origin)}: {len(problems)} problem{'s' * (len(problems) > 1)}; mend or remove the files:"
         raise UserError("\n  ".join([head, *problems]))
     if not contents.instances:
-        raise UserError(f"{shown(origin)}: holds no DICOM images ({contents.others} other files)")
+        others = contents.others + len(contents.objects) + len(contents.masks)
+        raise UserError(f"{shown(origin)}: holds no DICOM images ({others} other file{'s' * (others != 1)})")
     kept, left = _kept(stacks, marks, {one.uid for i in taken for one in i.slices})
     if not kept:
         raise UserError(
@@ -120,6 +120,18 @@ def _marked(origin: Path, contents: Contents, rule: DicomRule, wanted: Wanted) -
         if count
     ]
     return kept, marks, notes
+
+
+def _draw(
+    origin: Path, contents: Contents, stacks: Sequence[Stack], wanted: Wanted, marks: Marks
+) -> tuple[list[str], int]:
+    """Put all that is drawn on the slices; a line for all that is wrong with it, and how many files fit none."""
+    if not contents.instances:
+        return [], 0
+    problems = _objects(contents.objects, stacks, wanted, marks)
+    root = origin if origin.is_dir() else origin.parent
+    lines, passed = add_mask_files(contents.masks, stacks, root, wanted, marks, unread=contents.unread)
+    return [*problems, *lines], passed
 
 
 def _objects(paths: Sequence[Path], stacks: Sequence[Stack], wanted: Wanted, marks: Marks) -> list[str]:
