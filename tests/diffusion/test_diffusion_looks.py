@@ -15,7 +15,6 @@ from laworder.data.load import load_arrays
 from laworder.data.opening import open_source
 from laworder.diffusion import probe
 from laworder.diffusion.backbone import Backbone
-from laworder.diffusion.looks import averaged
 from laworder.diffusion.report import spaced
 from laworder.diffusion.score import Realism, Recovery, as_pixels, disc, in_channels
 from laworder.diffusion.start import starting_backbone
@@ -111,7 +110,7 @@ def test_a_look_draws_with_averaged_weights_and_puts_the_others_back(tmp_path: P
     before = [p.detach().clone() for p in task.weights.values()]
     for parameter in task.weights.values():
         parameter.data.add_(1.0)
-    with averaged(task):
+    with task.averaged():
         assert all(torch.equal(a, b) for a, b in zip(before, task.weights.values(), strict=True))
     assert all(torch.equal(a + 1, b) for a, b in zip(before, task.weights.values(), strict=True))
 

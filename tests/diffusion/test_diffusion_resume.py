@@ -1,4 +1,4 @@
-"""A killed `synth train` goes on to the same bits; two processes compute what one does."""
+"""A killed `synth train` goes on to the same bits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from training import SMALL, kept, settings, trained_prior
 
 from laworder.diffusion.task import DiffuseTask
 from laworder.diffusion.train import train
-from laworder.runs import Checkpoints, read_metrics
+from laworder.runs import Checkpoints
 
 KILLS = 4
 
 
 def words(out: Path, **more: Any) -> list[str]:
     values = {**SMALL, **{key.replace("__", "."): value for key, value in more.items()}, "out": out}
-    # --set, since torchrun takes a --log of its own
     flags = [f"--set={key}={value}" for key, value in values.items() if key != "data"]
     return ["-m", "laworder", "synth", "train", "phantom", *flags]
 
@@ -91,23 +90,3 @@ def test_cut_after_an_update_it_goes_on_to_the_same_bits(tmp_path: Path, monkeyp
     assert (tmp_path / "whole" / "metrics.jsonl").read_bytes() == (tmp_path / "cut" / "metrics.jsonl").read_bytes()
     one, other = (kept(tmp_path / name) for name in ("whole", "cut"))
     assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("objective", ["law", "distillation"])
-def test_two_processes_compute_what_one_does(tmp_path: Path, objective: str) -> None:
-    """The same batch, shared out over gloo by torchrun, as `accelerate launch` does it on several GPUs."""
-    more = {"objective": objective, "optimiser__lr": 1e-3, "law__lr": 1e-3}
-    prior = trained_prior(tmp_path / "prior", steps=1)
-    train(settings(out=tmp_path / "one", prior=prior, **more))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    subprocess.run([*launch, *words(tmp_path / "two", prior=prior, **more)], check=True, capture_output=True)
-    one, two = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
-    assert len(one) == len(two) == 4
-    for ours, theirs in zip(one, two, strict=True):
-        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
-        assert ours["lr"] == theirs["lr"]
-        if "val_realism" in ours:
-            assert ours["val_realism"] == pytest.approx(theirs["val_realism"], rel=1e-3)
-    assert (tmp_path / "two" / "report.html").is_file()
-    assert (tmp_path / "two" / "model" / "laworder.json").is_file()

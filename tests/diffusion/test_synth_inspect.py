@@ -19,6 +19,7 @@ from laworder.diffusion.inspection.sheets import spread_by_size
 from laworder.diffusion.sampling.command import Config as SampleSettings
 from laworder.diffusion.sampling.command import run as sample
 from laworder.diffusion.sampling.masks import Survey
+from laworder.diffusion.score import as_text
 from laworder.diffusion.train import train
 from laworder.errors import UserError
 
@@ -55,7 +56,7 @@ def test_it_tells_what_a_run_was_trained_on_and_how(
         assert words in told
     for name, value in card["metrics"].items():
         assert f"{name}:" in told
-        assert f"{value:.4f}" in told
+        assert as_text(value, 4) in told
     page = (tmp_path / "inspection.html").read_text()
     assert page.count("<img") == 3 * 4
     assert "http" not in page.replace("http://www.w3.org", "")

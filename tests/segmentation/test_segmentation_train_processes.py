@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from launchers import accelerate, torchrun
 from laworder.runs import Checkpoints, read_manifest, read_metrics
 
 SMALL = ["-m", "laworder", "seg", "train", "phantom", "--size=64", "--phantom.count=20", "--batch=8", "--epochs=4"]
@@ -24,23 +24,6 @@ SMALL += [
     "--optimiser.warmup=3",
 ]
 ALONE = [sys.executable]
-
-
-def port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
-
-
-def torchrun(processes: int = 2) -> list[str]:
-    where = [f"--nproc-per-node={processes}", "--master-addr=127.0.0.1", f"--master-port={port()}"]
-    return [sys.executable, "-m", "torch.distributed.run", *where]
-
-
-def accelerate() -> list[str]:
-    processes = ["--num_processes=2", "--num_machines=1", "--num_cpu_threads_per_process=1", "--mixed_precision=no"]
-    where = ["--main_process_ip=127.0.0.1", f"--main_process_port={port()}", "--dynamo_backend=no"]
-    return [sys.executable, "-m", "accelerate.commands.launch", "--cpu", *processes, *where]
 
 
 def run(launcher: list[str], *more: str) -> subprocess.CompletedProcess[str]:
@@ -99,6 +82,9 @@ def test_accelerate_launch_is_the_same_and_a_killed_run_goes_on(tmp_path: Path) 
     finish(accelerate(), tmp_path / "two")
     assert_same(tmp_path / "one", tmp_path / "two")
     assert len(read_manifest(tmp_path / "two").resumptions) == 1
+    last = Checkpoints(tmp_path / "two" / "checkpoints").latest()
+    assert last is not None
+    assert last.state["loop"]["world"] == 2, "accelerate started two processes, not one"
 
 
 @pytest.mark.slow

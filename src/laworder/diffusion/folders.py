@@ -51,7 +51,8 @@ def save_backbone(backbone: Backbone, folder: Path) -> None:
         }
         if isinstance(backbone.words, FixedWords):
             card["text_width"] = backbone.words.table.shape[-1]
-        (partial / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(card, indent=1, ensure_ascii=False, allow_nan=False)
+        (partial / CARD).write_text(text + "\n", encoding="utf-8")
         if folder.exists():
             shutil.rmtree(folder)
         partial.replace(folder)

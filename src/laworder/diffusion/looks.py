@@ -48,16 +48,22 @@ class Looks:
         """The numbers that every look gives, in order."""
         return self.score.names if self.config.stage == "prior" else (*self.score.names, *probe.NAMES)
 
-    def __call__(self, step: int, folder: Path) -> dict[str, float]:
-        """Draw, measure, and write the sheets of this step."""
+    def __call__(self, step: int, folder: Path) -> dict[str, float] | None:
+        """Draw, measure, and write the sheets of this step: the first process does, and the others give None. Where the
+        weights are sharded these draw along, since a forward pass needs the shards of all."""
+        first = self.task.place.first
+        if not first and not self.task.sharded:
+            return None
         self.looking = True  # still so where drawing fails
-        with averaged(self.task), self._ready():
+        with self.task.averaged(), self._ready():
             drawn = self.draw(self.masks)
-            found = self.score(as_pixels(drawn))
+            found = self.score(as_pixels(drawn)) if first else {}
             if self.config.stage == "control":
                 found |= self._probe(drawn[: self.shown])
             deltas = self._deltas()
         self.looking = False
+        if not first:
+            return None
         target = folder / FOLDER
         target.mkdir(exist_ok=True)
         write_png(target / f"sheet-{step:08d}.png", self.sheet(as_pixels(drawn)))
@@ -138,20 +144,6 @@ class Looks:
                 tiles = [white, real, contour(made, mask), made]
             columns.append(np.concatenate([np.pad(tile, ((2, 2), (2, 2), (0, 0))) for tile in tiles]))
         return np.concatenate(columns, axis=1)
-
-
-@contextmanager
-def averaged(task: DiffuseTask) -> Iterator[None]:
-    """The averaged weights in the networks while this lasts."""
-    if task.ema is None:
-        yield
-        return
-    task.ema.store(task.weights.values())
-    task.ema.copy_to(task.weights.values())
-    try:
-        yield
-    finally:
-        task.ema.restore(task.weights.values())
 
 
 def rgb(image: UInt8[Tensor, "c h w"]) -> UInt8[np.ndarray, "h w 3"]:

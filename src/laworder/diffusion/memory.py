@@ -19,8 +19,14 @@ def too_large(task: DiffuseTask, config: TrainConfig, *, looking: bool = False) 
         )
     world = task.place.world
     share = config.batch // (config.accumulate * world)
-    fits = largest_that_fits(task, share - 1)
     what = f"batch: {share} images at {config.side}² at once do not fit into the memory of {task.device}"
+    if task.sharded:  # a trial would wait for the other processes, where it may have fitted
+        first = "" if config.network.gradient_checkpointing else "go on with --network.gradient-checkpointing; or, "
+        return UserError(
+            f"{what}: {first}in a new --out, use --accumulate above {config.accumulate}, which computes the same batch "
+            "in more parts, or more processes"
+        )
+    fits = largest_that_fits(task, share - 1)
     if fits == 0:
         advice = "not even one does: train smaller images (--size), in --precision bf16, or on a larger device"
         if not config.network.gradient_checkpointing:

@@ -9,6 +9,7 @@ from typing import Any
 
 from laworder.diffusion import probe
 from laworder.diffusion.looks import FOLDER
+from laworder.diffusion.score import as_text
 from laworder.diffusion.settings import TrainConfig
 from laworder.report import Page, Series, line_chart
 from laworder.runs import Run, read_metrics
@@ -50,7 +51,7 @@ def headlines(summary: dict[str, Any]) -> list[str]:
     name = summary["best"].removeprefix("val_").replace("_", " ")
     first = (
         f"The weights of step {summary['step']} of {summary['steps']} were kept: {name} "
-        f"{summary['metrics'][summary['best']]:.3f} on {summary['validation']}."
+        f"{as_text(summary['metrics'][summary['best']])} on {summary['validation']}."
     )
     told = [first]
     if "ceiling" in summary:

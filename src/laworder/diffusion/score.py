@@ -107,6 +107,11 @@ def in_channels(images: Float[Tensor, "b c h w"], wanted: int) -> Float[Tensor, 
 Score = Realism | Recovery
 
 
+def as_text(value: float | None, digits: int = 3, unit: str = "") -> str:
+    """A number as people read it. Files say None where it is infinite or none, since JSON has no word for either."""
+    return "not measurable" if value is None or not math.isfinite(value) else f"{value:.{digits}f} {unit}".rstrip()
+
+
 def as_pixels(images: Float[Tensor, "b c h w"]) -> UInt8[Tensor, "b c h w"]:
     """−1 … 1 → 0 … 255, on the CPU: the inverse of `latents.as_signed`."""
     return ((images.float().cpu() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)

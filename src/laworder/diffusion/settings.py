@@ -81,6 +81,7 @@ class Network:
     unlock_decoder: bool = option(True, "the UNet's decoder learns too, as ControlNet's sd_locked=False")
     lora: int = option(0, "rank of LoRA in the ControlNet instead of full training; 0: full", minimum=0)
     gradient_checkpointing: bool = option(False, "compute activations twice to save memory")
+    shard: bool = option(False, "several processes: each holds a part of weights, gradients and optimiser (FSDP)")
     compile: bool = option(False, "compile UNet and ControlNet first; pays off in long runs")
 
 

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.nn import Parameter
+from torch import Tensor
 
+from laworder.diffusion.averages import AveragedTask
 from laworder.diffusion.backbone import Backbone
 from laworder.diffusion.control import shown_to_teacher, teacher_of
 from laworder.diffusion.latents import Store, as_signed, mirrored
-from laworder.diffusion.learners import Shelf, build_optimiser, choose_learners
-from laworder.diffusion.library import library
+from laworder.diffusion.learners import build_optimiser, choose_learners
 from laworder.diffusion.settings import TrainConfig
+from laworder.diffusion.sharding import shard
 from laworder.law import Loss, Objective, Uniform, objective, snr_of_schedule, timestep_weight
-from laworder.runs import Task, generator
-from laworder.runs.distributed import Place, average_gradients
+from laworder.runs import generator
+from laworder.runs.distributed import Place
 
 
 class Drawn(NamedTuple):
@@ -49,7 +49,7 @@ def build_objective(config: TrainConfig, channels: int, resize: str) -> Objectiv
         return objective(config.objective, channels=channels, resize=resize, **config.law.given())
 
 
-class DiffuseTask(Task):
+class DiffuseTask(AveragedTask):
     """The UNet, its ControlNet and the objective of one run.
 
     table: embedding of every prompt, the empty one first
@@ -66,25 +66,31 @@ class DiffuseTask(Task):
         resize: str,
         place: Place,
     ) -> None:
-        self.config, self.device, self.place = config, device, place
-        self.backbone, self.store, self.table = backbone, store, table.to(device)
+        self.config, self.backbone, self.store, self.table = config, backbone, store, table.to(device)
+        self.sharded = config.network.shard
         self.objective = build_objective(config, backbone.latent_channels, resize).to(device)
-        self.weights = choose_learners(backbone, config)
-        for part in (backbone.unet, backbone.controlnet):
-            if part is not None:
-                part.to(device)
+        chosen = choose_learners(backbone, config)
         self.teacher: Any = self._teacher()
-        modules: dict[str, nn.Module] = {"weights": Shelf(self.weights), "objective": self.objective}
-        learning: list[Parameter] = list(self.weights.values())
-        if self.teacher is not None:
-            modules["teacher"] = self.teacher
-            learning += list(self.teacher.parameters())
+        self._place_networks(device, place)
+        weights = {name: backbone.get_parameter(name) for name in chosen}  # anew, since shards are new objects
+        taught = [] if self.teacher is None else list(self.teacher.parameters())
         rule = build_optimiser(
-            learning, self.objective, config.optimiser, law_lr=config.law.lr, cuda=device.type == "cuda"
+            [*weights.values(), *taught],
+            self.objective,
+            config.optimiser,
+            law_lr=config.law.lr,
+            cuda=device.type == "cuda",
         )
-        super().__init__(modules=modules, optimizers={"optimiser": rule})
-        self.learning = [*learning, *self.objective.parameters()]
-        self.ema = self._average()
+        super().__init__(
+            weights,
+            rule,
+            modules={"objective": self.objective, **({} if self.teacher is None else {"teacher": self.teacher})},
+            learning=[*taught, *self.objective.parameters()],
+            decay=config.optimiser.ema,
+            place=place,
+            device=device,
+            pair_names=store.names,
+        )
         self._prepare_networks()
 
     def _teacher(self) -> Any:
@@ -93,20 +99,20 @@ class DiffuseTask(Task):
         with torch.random.fork_rng():
             torch.manual_seed(generator(self.config.seed, stream="teacher").initial_seed())
             made = teacher_of(self.backbone.controlnet, self.backbone.image_channels)
-        return made.requires_grad_(True).to(self.device)
+        return made.requires_grad_(True)
 
-    def _average(self) -> Any:
-        """The running average of the weights that are kept: decay min(ema, (1 + k) / (10 + k)) at update k."""
-        if self.config.optimiser.ema == 0:
-            return None
-        average = library("diffusers.training_utils").EMAModel
-        return average(self.weights.values(), decay=self.config.optimiser.ema, foreach=True)
+    def _networks(self) -> list[Any]:
+        return [part for part in (self.backbone.unet, self.backbone.controlnet, self.teacher) if part is not None]
+
+    def _place_networks(self, device: torch.device, place: Place) -> None:
+        if self.sharded:
+            shard(self._networks(), device, place, precision=self.config.precision)
+        for part in self._networks():
+            part.to(device)
 
     def _prepare_networks(self) -> None:
         network = self.config.network
-        for part in (self.backbone.unet, self.backbone.controlnet, self.teacher):
-            if part is None:
-                continue
+        for part in self._networks():
             part.train()
             if network.gradient_checkpointing:
                 part.enable_gradient_checkpointing()
@@ -120,8 +126,7 @@ class DiffuseTask(Task):
     def draw(self, positions: Int[Tensor, " b"], step: int, micro: int) -> Drawn:
         """What update `step` needs of the pairs at these positions, in part `micro` of it."""
         config, store, count = self.config, self.store, len(positions)
-        first = (micro * self.place.world + self.place.rank) * count
-        mine, whole = slice(first, first + count), config.batch
+        mine, whole = self.rows(count, micro), config.batch
         source = generator(config.seed, step=step, stream="diffuse", device=self.device)
         where = {"generator": source, "device": self.device}
         timesteps = self.backbone.scheduler.config.num_train_timesteps
@@ -174,29 +179,3 @@ class DiffuseTask(Task):
         snr = snr_of_schedule(self.backbone.scheduler.alphas_cumprod, t)
         more = {"gamma": noise.snr_gamma} if noise.weighting == "min_snr" else {}
         return timestep_weight(noise.weighting, snr, prediction=self.backbone.prediction, **more)
-
-    def after_backward(self, step: int) -> None:  # noqa: ARG002
-        average_gradients(self.learning, self.place.world)
-
-    def after_step(self, step: int) -> None:  # noqa: ARG002
-        if self.ema is not None:
-            self.ema.step(self.weights.values())
-
-    def names(self, batch: Any) -> list[str]:
-        return [self.store.names[int(position)] for position in batch]
-
-    def extra_state(self) -> dict[str, Any]:
-        return {"ema": None if self.ema is None else self.ema.state_dict()}
-
-    def load_extra_state(self, state: dict[str, Any]) -> None:
-        if self.ema is not None:
-            self.ema.load_state_dict(state["ema"])
-            self.ema.to(self.device)
-
-    def kept_weights(self, state: Mapping[str, Any]) -> None:
-        """Put a checkpoint's kept weights, the averaged ones where there are any, into the networks."""
-        if self.ema is None:
-            self.modules["weights"].load_state_dict(state["modules"]["weights"])
-            return
-        self.load_extra_state(state["extra"])
-        self.ema.copy_to(self.weights.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,44 +10,38 @@ from torch import Tensor
 
 from laworder.config import to_dict
 from laworder.console import note, say
-from laworder.data.load import Arrays, load_arrays, source_hash
+from laworder.data.load import Arrays, load_arrays
 from laworder.data.opening import PHANTOM, open_source
 from laworder.data.pairs import Source
 from laworder.data.split_files import names_hash
 from laworder.data.splits import Split
-from laworder.diffusion import latents, probe
+from laworder.diffusion import latents
 from laworder.diffusion.backbone import Backbone
 from laworder.diffusion.folders import MODEL
-from laworder.diffusion.learners import begins_from_nothing, build_schedule, count, merge_lora
+from laworder.diffusion.learners import begins_from_nothing, build_schedule
 from laworder.diffusion.looks import Looks
 from laworder.diffusion.memory import too_large
-from laworder.diffusion.report import write_report
-from laworder.diffusion.score import Realism, Recovery, Score, disc
+from laworder.diffusion.results import SUMMARY, Held, card_of, write_results
+from laworder.diffusion.score import Realism, Recovery, Score, as_text, disc
 from laworder.diffusion.settings import TrainConfig
+from laworder.diffusion.sharding import check_sharding
 from laworder.diffusion.start import prior_hash, prompts_of, starting_backbone
 from laworder.diffusion.task import DiffuseTask
 from laworder.errors import UserError, nearest
 from laworder.law import list_objectives
-from laworder.runs import Plan, Run, atomic_write, read_manifest, read_metrics, train_loop
+from laworder.runs import Plan, Run, read_manifest, train_loop
 from laworder.runs.distributed import Place, from_first, numbers_from_first, processes
 from laworder.runs.mirrors import mirrored
 from laworder.segmentation.parts import parts_of
-from laworder.segmentation.train import pick_device, share_of
+from laworder.segmentation.train import pick_device, share_of, source_digest
 
 Config = TrainConfig
 KIND = "synth train"
-SUMMARY, MANIFEST = "training.json", "manifest.json"
-MAY_CHANGE = ("out", "device", "cache_gb", "log", "network.compile", "network.gradient_checkpointing", "watch.batch")
-
-
-@dataclass(frozen=True)
-class Held:
-    """Everything that a training of these settings works with, ready on its device."""
-
-    task: DiffuseTask
-    looks: Looks
-    score: Score
-    card: dict[str, Any]
+MANIFEST = "manifest.json"
+MAY_CHANGE = (
+    *("out", "device", "cache_gb", "log", "watch.batch"),
+    *("network.compile", "network.gradient_checkpointing", "network.shard"),
+)
 
 
 def plan(config: TrainConfig) -> list[str]:
@@ -79,7 +72,8 @@ def run(config: TrainConfig) -> int:
         summary = train(config)
     if place.first:
         value = summary["metrics"][summary["best"]]
-        say(f"{summary['best'].removeprefix('val_')} {value:.3f} at step {summary['step']}, on {summary['validation']}")
+        told = f"{summary['best'].removeprefix('val_')} {as_text(value)}"
+        say(f"{told} at step {summary['step']}, on {summary['validation']}")
         if "verdict" in summary:
             say(summary["verdict"])
         say(f"model: {config.out / MODEL}; report: {config.out / 'report.html'}")
@@ -95,6 +89,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         raise UserError(f"objective: unknown {config.objective!r}{nearest(config.objective, list_objectives())}")
     build_schedule(config.optimiser, config.steps)  # refuses a warm-up longer than the run
     with processes() as place:
+        check_sharding(config, place)
         return _train(config, place, place.device(pick_device(config.device)))
 
 
@@ -138,9 +133,8 @@ def _fingerprints(
     config: TrainConfig, source: Source, parts: Split, place: Place, device: torch.device
 ) -> dict[str, str]:
     """Hashes of the data, of who trains on them, and of the weights it starts from."""
-    digest = list(bytes.fromhex(source_hash(source))) if place.first else None
-    told = bytes(int(byte) for byte in numbers_from_first(digest, 32, place.world, device))
-    named = {"pairs": told.hex(), "train": names_hash(parts.train), "held_out": names_hash(parts.val)}
+    pairs = source_digest(source, place, device)
+    named = {"pairs": pairs, "train": names_hash(parts.train), "held_out": names_hash(parts.val)}
     return {**named, **prior_hash(config)}
 
 
@@ -178,8 +172,7 @@ def prepare(
     store.keep_on(device, config.cache_gb)
     task = DiffuseTask(backbone, config, device, store=store, table=table, resize=resize, place=place)
     score = _score(config, fixed, device)
-    card = _card(config, task, resize)
-    return Held(task, Looks(task, config, fixed, seen, score), score, card)
+    return Held(task, Looks(task, config, fixed, seen, score), score, card_of(config, task, resize))
 
 
 def _store(
@@ -205,29 +198,6 @@ def _score(config: TrainConfig, fixed: Arrays, device: torch.device) -> Score:
     return Recovery(fixed.images, fixed.masks, config.watch.judge, device)
 
 
-def _card(config: TrainConfig, task: DiffuseTask, resize: str) -> dict[str, Any]:
-    """What `laworder.json` will say of this training; `diffusion.folders` lists the fields."""
-    control = config.stage == "control"
-    return {
-        "stage": config.stage,
-        "objective": config.objective if control else "uniform",
-        "objective_settings": config.law.given() if control else {},
-        "prompt": config.prompt,
-        "class_prompts": list(config.class_prompts),
-        "mask_resize": resize,
-        "steps": config.steps,
-        "seed": config.seed,
-        "learned": count(task.weights.values()),
-        "sampling": {
-            "steps": config.watch.steps,
-            "guidance": config.guidance,
-            "eta": 0.0,
-            "scheduler": "ddim",
-            "drops": config.watch.drops,
-        },
-    }
-
-
 def _fit(config: TrainConfig, current: Run, held: Held, share: int) -> dict[str, Any]:
     task, looks, place = held.task, held.looks, held.task.place
     schedule = Plan(
@@ -243,7 +213,8 @@ def _fit(config: TrainConfig, current: Run, held: Held, share: int) -> dict[str,
     )
 
     def look(step: int) -> dict[str, float]:
-        own = list(looks(step, current.folder).values()) if place.first else None
+        found = looks(step, current.folder)
+        own = None if found is None else list(found.values())
         return dict(zip(looks.names, numbers_from_first(own, len(looks.names), place.world, task.device), strict=True))
 
     batches = latents.position_batches(len(task.store.names), share)
@@ -258,41 +229,4 @@ def _fit(config: TrainConfig, current: Run, held: Held, share: int) -> dict[str,
     from_first(result.step, place.world, task.device)  # nobody reads the best weights before they are written
     if not place.first:
         return {}
-    return _write_results(config, current, held)
-
-
-def _write_results(config: TrainConfig, current: Run, held: Held) -> dict[str, Any]:
-    """The kept weights as a model folder, what is to be said of them, and the page."""
-    best = current.checkpoints.best(only=("modules", "extra"))
-    line = next(line for line in read_metrics(current.folder / "metrics.jsonl") if line["step"] == best.step)
-    summary = summarise(config, held, best.step, {name: line[name] for name in held.looks.names})
-    held.task.kept_weights(best.state)
-    backbone = held.task.backbone
-    merge_lora(backbone)
-    backbone.card = {**held.card, "step": best.step, "metrics": summary["metrics"]}
-    backbone.eval().save(current.folder / MODEL)
-    atomic_write(current.folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
-    write_report(current, config, summary)
-    return summary
-
-
-def summarise(config: TrainConfig, held: Held, step: int, metrics: dict[str, float]) -> dict[str, Any]:
-    """The result: which step was kept, by what, and how it did."""
-    fixed = held.looks.pairs
-    told: dict[str, Any] = {
-        "step": step,
-        "steps": config.steps,
-        "best": held.score.best,
-        "mode": held.score.mode,
-        "chosen_by": held.score.words,
-        "validation": f"{len(fixed.names)} fixed validation masks",
-        "metrics": metrics,
-    }
-    if config.stage == "control":
-        told["verdict"] = probe.verdict(metrics)
-    else:
-        told["validation"] = f"{len(fixed.names)} drawn images"
-    if isinstance(held.score, Recovery):
-        told["judge"] = held.score.judge
-        told["ceiling"] = held.score.ceiling
-    return told
+    return write_results(config, current, held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from typing import Any
 
@@ -10,11 +11,12 @@ import torch
 
 from laworder.config import to_dict
 from laworder.console import note, say
-from laworder.data.load import Arrays, load_arrays, source_hash
+from laworder.data.load import Arrays, load_arrays
 from laworder.data.opening import PHANTOM, open_source
 from laworder.data.pairs import Source
 from laworder.data.split_files import names_hash
 from laworder.data.splits import Split
+from laworder.diffusion.averages import put_kept
 from laworder.diffusion.folders import MODEL
 from laworder.diffusion.latents import position_batches
 from laworder.diffusion.vae.network import check, fresh_autoencoder
@@ -25,8 +27,9 @@ from laworder.runs import Plan, Run, atomic_write, cosine, read_metrics, train_l
 from laworder.runs.distributed import Place, from_first, numbers_from_first, processes
 from laworder.runs.files import partial_name
 from laworder.runs.mirrors import mirrored
+from laworder.segmentation.judge import json_text
 from laworder.segmentation.parts import parts_of
-from laworder.segmentation.train import pick_device, share_of
+from laworder.segmentation.train import pick_device, share_of, source_digest
 
 Config = VaeConfig
 KIND = "synth train-vae"
@@ -94,9 +97,8 @@ def _train(config: VaeConfig, place: Place, device: torch.device) -> dict[str, A
 
 
 def _fingerprints(source: Source, parts: Split, place: Place, device: torch.device) -> dict[str, str]:
-    digest = list(bytes.fromhex(source_hash(source))) if place.first else None
-    told = bytes(int(byte) for byte in numbers_from_first(digest, 32, place.world, device))
-    return {"pairs": told.hex(), "train": names_hash(parts.train), "held_out": names_hash(parts.val)}
+    pairs = source_digest(source, place, device)
+    return {"pairs": pairs, "train": names_hash(parts.train), "held_out": names_hash(parts.val)}
 
 
 def _fit(config: VaeConfig, current: Run, task: AutoencodeTask, held: Arrays, share: int) -> None:
@@ -131,19 +133,18 @@ def judged(task: AutoencodeTask, held: Arrays) -> tuple[float, float]:
 def _write_results(config: VaeConfig, current: Run, task: AutoencodeTask, held: Arrays) -> dict[str, Any]:
     best = current.checkpoints.best(only=("modules", "extra"))
     line = next(line for line in read_metrics(current.folder / "metrics.jsonl") if line["step"] == best.step)
-    task.kept_weights(best.state)
+    put_kept(task.network, best.state)
     side = config.size // 2 ** (len(config.network.widths) - 1)
     summary = {
         "step": best.step,
         "steps": config.steps,
         "images": len(held.names),
-        "psnr": line[NAMES[0]],
-        "psnr_lesion": line[NAMES[1]],
+        **{name.removeprefix("val_"): line[name] if math.isfinite(line[name]) else None for name in NAMES},
         "latents": f"{side}×{side}×{config.network.latent_channels}",
         "kind": config.network.kind,
     }
     _save(task, config)
-    atomic_write(current.folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
+    atomic_write(current.folder / SUMMARY, json_text(summary))
     write_report(current, summary, held, task.reconstruct(held.images), f"Autoencoder of {config.data}")
     return summary
 

@@ -19,7 +19,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from laworder.errors import UserError
 from laworder.runs.batches import Batches
@@ -29,6 +28,7 @@ from laworder.runs.memory import keep_freed_memory
 from laworder.runs.plan import Plan, Result
 from laworder.runs.randomness import seed_all
 from laworder.runs.run import Run
+from laworder.runs.shards import clip_gradients, gradient_norm
 from laworder.runs.signals import Stopped
 from laworder.runs.task import BufferGuard, Task, capture, restore
 
@@ -151,14 +151,14 @@ class Loop:
             assert "loss" not in parts, "the loss is logged under that name; parts are its terms"
             tallies.append({"loss": loss, **parts})
         task.after_backward(step)
-        norm = get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        norm = gradient_norm(self.parameters)
         record, losses = self._read(tallies, norm)
         factor = plan.schedule(step)
         record |= self._rates(factor)
         if not all(map(math.isfinite, [record["loss"], record["grad_norm"], *losses])):
             self._refuse(step, record, losses, seen)
         if plan.clip is not None:
-            clip_grads_with_norm_(self.parameters, plan.clip, norm)
+            clip_gradients(self.parameters, plan.clip, norm)
         self._set_rates(factor)
         for optimizer in task.optimizers.values():
             optimizer.step()
@@ -226,12 +226,15 @@ class Loop:
 
     def save(self, step: int, *, best: bool = False) -> None:
         """Write a checkpoint of the state after update `step`."""
-        self.saved = step
-        if not self.run.writes:
+        self.saved, writes = step, self.run.writes
+        if not writes and not self.task.sharded:
+            return
+        captured = capture(self.task, keep=writes)
+        if not writes:
             return
         self.run.metrics.sync()
         loop = {"seed": self.plan.seed, "accumulate": self.plan.accumulate, "batch_size": self.batches.batch_size}
-        state = {**capture(self.task), "loop": {**loop, "world": self.run.world, "best": self.best}}
+        state = {**captured, "loop": {**loop, "world": self.run.world, "best": self.best}}
         self.run.checkpoints.save(step, state, best=best)
 
     def _stop_if_asked(self, step: int, *, everyone: float) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from laworder.errors import UserError
+from laworder.runs.shards import cut_like, shard_like, whole
 
 
 class Task(ABC):
@@ -18,7 +19,10 @@ class Task(ABC):
 
     modules:    name → module; saved and restored (put an EMA copy in here, and the bare module of a wrapped one)
     optimizers: name → optimiser; stepped, saved and restored
+    sharded:    the tensors lie in shards, one on each process: all processes take part where one writes them
     """
+
+    sharded = False
 
     def __init__(self, *, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer]) -> None:
         self.modules, self.optimizers = dict(modules), dict(optimizers)
@@ -55,13 +59,14 @@ class Task(ABC):
         """Restore what `extra_state` gave."""
 
 
-def capture(task: Task) -> dict[str, Any]:
-    """The state of a task as a checkpoint keeps it."""
-    return {
+def capture(task: Task, *, keep: bool = True) -> dict[str, Any]:
+    """The state of a task as a checkpoint keeps it; without `keep` only what is needed for others to have it."""
+    state = {
         "modules": {name: module.state_dict() for name, module in task.modules.items()},
         "optimizers": {name: optimizer.state_dict() for name, optimizer in task.optimizers.items()},
         "extra": task.extra_state(),
     }
+    return whole(state, keep=keep) if task.sharded else state
 
 
 def restore(task: Task, state: Mapping[str, Any]) -> None:
@@ -72,7 +77,7 @@ def restore(task: Task, state: Mapping[str, Any]) -> None:
             raise UserError(f"the checkpoint holds {kind} {held}, the run has {wanted}: it is of another kind of run")
     for name, module in task.modules.items():
         try:
-            module.load_state_dict(state["modules"][name])
+            module.load_state_dict(cut_like(state["modules"][name], module.state_dict()))
         except RuntimeError as error:
             raise UserError(f"the checkpoint's {name} does not fit the model: {error}") from error
     for name, optimizer in task.optimizers.items():
@@ -81,13 +86,19 @@ def restore(task: Task, state: Mapping[str, Any]) -> None:
 
 
 def _restore_optimizer(optimizer: Optimizer, state: dict[str, Any], name: str) -> None:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    held = {
+        index: {key: shard_like(value, parameter) for key, value in state["state"][index].items()}
+        for index, parameter in enumerate(parameters)
+        if index in state["state"]
+    }
     try:
-        optimizer.load_state_dict(state)
+        optimizer.load_state_dict({**state, "state": held})
     except ValueError as error:
         raise UserError(f"the checkpoint's {name} does not fit the optimiser: {error}") from error
     # torch casts the state to the parameters' dtype, which loses bits where an optimiser keeps fp32 for bf16 weights.
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for index, saved in state["state"].items():
+    for index, saved in held.items():
         now = optimizer.state[parameters[index]]
         for key, value in saved.items():
             if isinstance(value, Tensor) and now[key].dtype != value.dtype:

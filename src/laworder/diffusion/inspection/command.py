@@ -8,14 +8,14 @@ from pathlib import Path
 
 from laworder.config import build, flatten, option
 from laworder.console import note, say
-from laworder.data.audit.parts import Part
 from laworder.data.opening import open_source
-from laworder.data.pairs import Source
+from laworder.data.pairs import Part, Source
 from laworder.diffusion.inspection.facts import Model
 from laworder.diffusion.inspection.sheets import Row, add, as_picture, draw, rows_of, spread_by_size
 from laworder.diffusion.looks import write_png
 from laworder.diffusion.sampling.masks import open_masks, survey
 from laworder.diffusion.sampling.settings import Recipe, SampleConfig, recipe
+from laworder.diffusion.score import as_text
 from laworder.diffusion.settings import TrainConfig
 from laworder.errors import UserError
 from laworder.report import Page, picture_uri
@@ -60,7 +60,7 @@ def run(config: Config) -> int:
     for name, value in first.facts():
         say(f"{name + ':':<28}{value}")
     for name, value in first.metrics().items():
-        say(f"{name + ':':<28}{value:.4f}")
+        say(f"{name + ':':<28}{as_text(value, 4)}")
     rows = _sheet(config, models)
     config.out.mkdir(parents=True, exist_ok=True)
     if rows:
@@ -126,7 +126,7 @@ def _page(models: Sequence[Model], rows: Sequence[Row]) -> Page:
         page.table(["fact", "value"], model.facts(), caption=caption)
     if any(model.metrics() for model in models):
         page.section("How it did")
-        listed = [[m.name, name, f"{value:.4f}"] for m in models for name, value in m.metrics().items()]
+        listed = [[m.name, name, as_text(value, 4)] for m in models for name, value in m.metrics().items()]
         page.table(["model", "metric", "value"], listed, caption="Of the kept weights, on the fixed validation masks.")
     if rows:
         page.section("What it draws")

@@ -50,7 +50,7 @@ class Model:
         """Name and value, in the order in which one asks."""
         return [*_what(self.card), *_trained(self.card), *_when(self.manifest)]
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float | None]:
         """Of the kept weights, on the fixed validation masks."""
         return dict(self.card.get("metrics", {}))
 

@@ -10,6 +10,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from laworder.data.load import Arrays
+from laworder.diffusion.score import as_text
 from laworder.report import Page, Series, contour, line_chart, picture_uri
 from laworder.runs import Run, read_metrics
 from laworder.segmentation.report import smoothed
@@ -21,9 +22,10 @@ GAIN = 4
 
 def headline(summary: dict[str, Any]) -> str:
     """The result in a sentence."""
+    whole, inside = (as_text(summary[name], 2, "dB") for name in ("psnr", "psnr_lesion"))
     return (
-        f"PSNR {summary['psnr']:.2f} dB over whole images and {summary['psnr_lesion']:.2f} dB inside lesions, on "
-        f"{summary['images']} held-out images, with the weights of step {summary['step']} of {summary['steps']}."
+        f"PSNR {whole} over whole images and {inside} inside lesions, on {summary['images']} held-out images, "
+        f"with the weights of step {summary['step']} of {summary['steps']}."
     )
 
 

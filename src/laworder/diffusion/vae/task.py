@@ -19,12 +19,11 @@ from torch.nn import functional as F
 from torch.optim import AdamW
 
 from laworder.data.load import Arrays
+from laworder.diffusion.averages import AveragedTask
 from laworder.diffusion.latents import VARIANTS, as_signed, mirrored
-from laworder.diffusion.learners import Shelf
-from laworder.diffusion.library import library
 from laworder.diffusion.vae.settings import VaeConfig
-from laworder.runs import Task, generator
-from laworder.runs.distributed import Place, average_gradients
+from laworder.runs import generator
+from laworder.runs.distributed import Place
 
 
 class Passed(NamedTuple):
@@ -34,25 +33,21 @@ class Passed(NamedTuple):
     kl: Float[Tensor, ""]
 
 
-class AutoencodeTask(Task):
+class AutoencodeTask(AveragedTask):
     """The autoencoder of one run."""
 
     def __init__(self, network: Any, config: VaeConfig, pairs: Arrays, device: torch.device, place: Place) -> None:
-        self.config, self.device, self.place, self.pairs = config, device, place, pairs
+        self.config, self.pairs = config, pairs
         self.images, self.masks = pairs.images.to(device), pairs.masks.to(device)
         self.network: Any = network.to(device).train()
         self.is_tiny = config.network.kind == "tiny"  # encodes without a distribution
         rates = config.optimiser
-        self.weights = dict(network.named_parameters())
-        rule = AdamW(self.weights.values(), lr=rates.lr, weight_decay=rates.weight_decay, fused=device.type == "cuda")
-        super().__init__(modules={"weights": Shelf(self.weights)}, optimizers={"optimiser": rule})
-        average = library("diffusers.training_utils").EMAModel
-        self.ema = average(self.weights.values(), decay=rates.ema, foreach=True) if rates.ema else None
+        weights = dict(network.named_parameters())
+        rule = AdamW(weights.values(), lr=rates.lr, weight_decay=rates.weight_decay, fused=device.type == "cuda")
+        super().__init__(weights, rule, decay=rates.ema, place=place, device=device, pair_names=pairs.names)
 
     def micro_step(self, batch: Any, step: int, micro: int) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        config, count, whole = self.config, len(batch), self.config.batch
-        first = (micro * self.place.world + self.place.rank) * count
-        mine = slice(first, first + count)
+        config, whole, mine = self.config, self.config.batch, self.rows(len(batch), micro)
         source = generator(config.seed, step=step, stream="autoencode", device=self.device)
         variant = torch.randint(VARIANTS[config.flips], (whole,), generator=source, device=self.device)[mine]
         rows = batch.to(self.device)
@@ -76,41 +71,12 @@ class AutoencodeTask(Task):
         kl = 0.5 * (mean.square() + std.square() - 1 - 2 * std.log()).mean()
         return Passed(self.network.decode((mean + std * noise).to(images.dtype)).sample, kl)
 
-    def after_backward(self, step: int) -> None:  # noqa: ARG002
-        average_gradients(self.weights.values(), self.place.world)
-
-    def after_step(self, step: int) -> None:  # noqa: ARG002
-        if self.ema is not None:
-            self.ema.step(self.weights.values())
-
-    def names(self, batch: Any) -> list[str]:
-        return [self.pairs.names[int(position)] for position in batch]
-
-    def extra_state(self) -> dict[str, Any]:
-        return {"ema": None if self.ema is None else self.ema.state_dict()}
-
-    def load_extra_state(self, state: dict[str, Any]) -> None:
-        if self.ema is not None:
-            self.ema.load_state_dict(state["ema"])
-            self.ema.to(self.device)
-
-    def kept_weights(self, state: Mapping[str, Any]) -> None:
-        """Put a checkpoint's kept weights, the averaged ones where there are any, into the network."""
-        self.modules["weights"].load_state_dict(state["modules"]["weights"])
-        if self.ema is not None:
-            self.load_extra_state(state["extra"])
-            self.ema.copy_to(self.weights.values())
-
     @torch.no_grad()
     def reconstruct(self, images: UInt8[Tensor, "n 3 h w"]) -> UInt8[Tensor, "n 3 h w"]:
         """Through the mean latents, with the averaged weights, in fp32."""
         self.network.eval()
-        if self.ema is not None:
-            self.ema.store(self.weights.values())
-            self.ema.copy_to(self.weights.values())
-        made = [self._through(part.to(self.device)).cpu() for part in images.split(self.config.batch)]
-        if self.ema is not None:
-            self.ema.restore(self.weights.values())
+        with self.averaged():
+            made = [self._through(part.to(self.device)).cpu() for part in images.split(self.config.batch)]
         self.network.train()
         return torch.cat(made)
 
