@@ -12,9 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evaluation.tiny import phantoms, tiny_clip, tiny_vit, written
+from evaluation.tiny import CPU, Listed, phantoms, tiny_clip, tiny_vit, written
 from laworder.cli import main
+from laworder.errors import UserError
 from laworder.evaluation.beside import Beside
+from laworder.evaluation.doses import merged
+from laworder.evaluation.features import FeatureStore
+from laworder.evaluation.inputs import check_places
 from laworder.evaluation.section import Row
 from laworder.segmentation.settings import TrainConfig
 from laworder.segmentation.train import train
@@ -135,6 +139,7 @@ def test_bad_folders_are_named_and_explained(evaluate: Run, folders: Path, tmp_p
         code, _, err = evaluate("--only", "realism", *words, **places)
         assert code == 2
         assert "Traceback" not in err
+        assert not (tmp_path / "out").exists()
         return err
 
     assert "same folder" in refused(real="generated")
@@ -157,13 +162,65 @@ def test_bad_folders_are_named_and_explained(evaluate: Run, folders: Path, tmp_p
     for part in ("images", "masks"):
         file = sorted((mixed / part).iterdir())[0]
         Image.open(file).resize((48, 48), Image.Resampling.NEAREST).save(file)
+    assert "no folder" in refused(generated="nowhere")
     said = refused(generated=str(mixed))
     assert "2 different sizes" in said
     assert "48×48" in said
     code, _, err = evaluate("--only", "realism", "--force", generated=str(mixed))
     assert code == 0
     assert "how sharp pictures" in err
-    assert "no folder" in refused(generated="nowhere")
+
+
+def test_pools_that_share_pairs_are_refused(tmp_path: Path) -> None:
+    prepared = merged(Listed(phantoms(4, seed=0)), Listed(phantoms(4, seed=7)), tmp_path / "data")
+    check_places({"generated": f"{prepared}:synthetic", "real": f"{prepared}:real"})
+    for generated in (f"{prepared}:synthetic", f"{prepared}:real"):
+        with pytest.raises(UserError, match="generated and real share 4 pairs"):
+            check_places({"generated": generated, "real": str(prepared)})
+
+
+def test_a_wrong_file_is_told_before_anything_is_computed(
+    evaluate: Run, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FeatureStore, "_compute", lambda *_: pytest.fail("computed first"))
+    empty, vit = tmp_path / "empty", str(folders / "tiny-vit")
+    empty.mkdir()
+    (tmp_path / "bad.pth").write_bytes(b"nothing")
+    shutil.copytree(vit, tmp_path / "cut")
+    (tmp_path / "cut" / "model.safetensors").write_bytes(b"cut")
+    np.savez(tmp_path / "narrow.npz", mu=np.zeros(3), sigma=np.zeros((3, 3)))
+    for words, said in (
+        (("--clip", str(empty)), f"{empty}: no vision model"),
+        (("--clip", str(tmp_path / "cut")), "cut: no vision model"),
+        (("--inception", str(tmp_path / "bad.pth")), "bad.pth: not the weights of Inception-2015"),
+        (("--judge", str(empty)), str(empty)),
+        (("--judge", str(folders / "judge"), "--held-out", str(folders / "real")), "was trained on 27"),
+        (("--statistics", str(tmp_path / "narrow.npz")), "narrow.npz: "),
+    ):
+        code, _, err = evaluate("--encoder", vit, *words)
+        assert code == 2, words
+        assert said in err
+        assert "Traceback" not in err
+        assert not (tmp_path / "out").exists()
+    (tmp_path / "out").write_text("")
+    code, _, err = evaluate()
+    assert code == 2
+    assert "is a file; give a folder" in err
+
+
+def test_held_out_images_are_not_taken_for_training_images(evaluate: Run, folders: Path, tmp_path: Path) -> None:
+    held_out = ("--only", "copying", "--protocol", "held-out")
+    code, out, err = evaluate(*held_out)
+    assert code == 0, err
+    assert "not measured: give --train, the images that the generator was trained on" in out
+    mixed = tmp_path / "train"
+    shutil.copytree(folders / "unseen", mixed)
+    for file in sorted((folders / "real" / "images").iterdir())[:3]:
+        for part in ("images", "masks"):
+            shutil.copy(folders / "real" / part / file.name, mixed / part / f"renamed-{file.name}")
+    code, _, err = evaluate(*held_out, "--train", str(mixed))
+    assert code == 0
+    assert "3 of the 30 real images are among the 11 training images, pixel for pixel" in err
 
 
 def test_the_papers_numbers_stand_beside_the_measure_and_protocol_that_they_belong_to() -> None:
@@ -177,7 +234,6 @@ def test_the_papers_numbers_stand_beside_the_measure_and_protocol_that_they_belo
 
 
 def test_overlays_show_best_and_worst_in_bounded_number(folders: Path) -> None:
-    from evaluation.tiny import CPU, Listed
     from laworder.evaluation.judging import open_judge, scored
     from laworder.evaluation.recovery import SHOWN, _Watched
 

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from evaluation.tiny import Listed
+from laworder.data.audit.duplicates import COPY
 from laworder.data.pairs import Pair, Source
 from laworder.data.sources.phantom import PhantomSource
 from laworder.evaluation.context import Context
@@ -80,7 +81,7 @@ def test_planted_copies_are_found_and_their_originals_named(
     by_name = {pair["generated"]: pair for pair in values["closest"]}
     assert by_name["flipped"]["orientation"] == "left to right"
     assert by_name["turned"]["orientation"] == "quarter turn right"
-    assert abs(by_name["tilted"]["angle"]) == 5
+    assert abs(by_name["tilted"]["angle"]) == pytest.approx(5, abs=1.3)
     assert section.rows[0].value == pytest.approx(5 / 45)
     assert "5 of 45" in section.words[0]
     page_shows_pairs(section, values)
@@ -128,6 +129,20 @@ def test_training_images_of_one_patient_set_no_threshold(train: list[Pair], tmp_
     lonely = measure(context(Listed(train[:5]), alone, tmp_path))
     assert lonely.values["measured"] is False
     assert "only 0 training images have another patient's" in lonely.words[0]
+
+
+def test_a_threshold_at_its_ceiling_is_not_called_chance(train: list[Pair], tmp_path: Path) -> None:
+    """Pairs of pictures that nobody knew to be of one patient: tilted, which the audit does not look for."""
+    tilted = [
+        Pair(np.asarray(Image.fromarray(p.image).rotate(5, Image.Resampling.BILINEAR)), p.mask, f"t{i}", f"t{i}")
+        for i, p in enumerate(train[:30])
+    ]
+    section = measure(context(Listed(phantoms(3, seed=5)), Listed(train[:30] + tilted), tmp_path))
+    assert section.values["threshold"] == COPY
+    assert section.values["false_alarm_rate"] is None
+    assert section.values["training_above_threshold"] > 5
+    assert f"which {section.values['training_above_threshold']} of 60 training images pass" in section.words[0]
+    assert "by chance" not in section.words[0]
 
 
 def test_a_blank_generated_image_is_counted_and_not_accused(train: list[Pair], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from laworder.cli import main
 from laworder.errors import UserError
 from laworder.evaluation import downstream_command
 from laworder.evaluation.doses import REAL, SYNTHETIC, Cell, cells, merged
-from laworder.evaluation.downstream_report import paper
+from laworder.evaluation.downstream_command import _seen_in_training
+from laworder.evaluation.downstream_report import in_words, paper
 from laworder.evaluation.gains import by_dose
 from laworder.evaluation.judging import Scores
 from laworder.evaluation.trainers import RegisteredTrainer
@@ -112,6 +114,9 @@ def test_a_known_gain_is_found_and_tested() -> None:
     assert gain["over_seeds"]["n"] == 3
     assert gain["over_seeds"]["t_test_p"] < 0.01
     assert gain["over_seeds"]["hedges_g"] > 3
+    assert re.fullmatch(r" \(over seeds p (<0.001|0\.00\d), Hedges' g \d+\.\d\d\)", in_words(gain["over_seeds"]))
+    assert in_words(None) == ""
+    assert "p <0.001" in in_words({"t_test_p": 1e-9, "hedges_g": 9.0, "interval_95": (1.0, 20.0)})
     assert gain["over_images"]["images"] == 30
     assert gain["over_images"]["permutation_p"] < 0.01
     assert records[1]["dice"]["std"] == pytest.approx(
@@ -119,10 +124,21 @@ def test_a_known_gain_is_found_and_tested() -> None:
     )
 
 
+def test_test_images_that_are_trained_on_are_counted(real: Listed, synthetic: Listed) -> None:
+    test = Listed([*phantoms(3, seed=11), *real.pairs[:2]])
+    assert _seen_in_training({"real": real, "synthetic": synthetic}) == []
+    said = _seen_in_training({"real": real, "synthetic": synthetic, "test": test})
+    assert len(said) == 1
+    assert said[0].startswith("2 of the 5 test images are among the real images")
+
+
 def test_the_papers_doses() -> None:
     assert paper(1000, "polyps") == "73.8 ± 0.7 %"
     assert paper(0, "kits19") == "70.4 ± 2.9 %"
-    assert paper(7, "polyps") == paper(0, None) == ""
+    assert paper(1450, "polyps") == "74.1 ± 0.8 %"
+    assert paper(3933, "brisc") == "89.6 ± 0.4 %"  # its whole pool
+    assert paper(5003, "kits19") == "73.2 ± 0.6 %"
+    assert paper(7, "polyps") == paper(1450, "brisc") == paper(0, None) == ""
 
 
 @pytest.fixture
@@ -144,13 +160,21 @@ def test_a_study_runs_resumes_and_reports(downstream: Run, tmp_path: Path, monke
     code, out, err = downstream("--dataset", "polyps")
     assert code == 0, err
     assert out.count("synthetic images: Dice") == 3
+    assert out.count("against none (over seeds p ") == 2
     found = json.loads((tmp_path / "study" / "downstream.json").read_text())
     assert [record["asked"] for record in found["doses"]] == [0, 4, 8]
     assert found["doses"][1]["dice"]["gain"]["over_images"]["images"] > 6
     page = (tmp_path / "study" / "downstream.html").read_text()
     assert "Dice by dose" in page
     assert "as many optimiser updates" in page
-    assert "74.1" not in (tmp_path / "study" / "table.md").read_text()  # no dose of ours is the paper's 1450
+    table = (tmp_path / "study" / "table.md").read_text()
+    rows = [line for line in table.splitlines() if line.startswith("| 8 ")]
+    assert rows
+    assert "74.1" not in rows[0]  # no dose of ours is the paper's 1450
+    assert "Real + ControlNet 72.3 ± 1.2 %" in table
+    assert "drawn from one pool of 1450 images" in table
+    assert {"method": "Real + LAW", "dice_percent": 74.1, "std": 0.8, "table": 4} in found["published"]
+    assert found["protocol_differences"]
     # One cell is lost; the others are not trained again.
     lost = sorted((tmp_path / "study" / "scores").iterdir())[2]
     before = lost.read_text()

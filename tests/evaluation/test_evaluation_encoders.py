@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from transformers import CLIPModel
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from evaluation.tiny import CPU, Listed, context, phantoms, tiny_clip, tiny_vit
+from laworder.data.pairs import Pair
 from laworder.errors import UserError
 from laworder.evaluation import clip_i, fidelity, prdc, realism
 from laworder.evaluation.extractors import extractor
@@ -208,6 +211,38 @@ def test_features_are_kept_by_content(vit: Path, real: Listed, tmp_path: Path, m
     files[0].unlink()
     np.testing.assert_allclose(FeatureStore(tmp_path, device=CPU, batch=16).of(real, str(vit)), first, rtol=1e-5)
     assert len(store.of(Listed(real.pairs[:5]), str(vit))) == 5
+
+
+class Counted:
+    """Pairs that are drawn when they are read, and how many of them were alive at once."""
+
+    def __init__(self, count: int) -> None:
+        self.names = self.groups = [str(i) for i in range(count)]
+        self.alive = self.most = 0
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def read(self, index: int) -> Pair:
+        image = np.random.default_rng(index).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        with self._lock:
+            self.alive += 1
+            self.most = max(self.most, self.alive)
+        weakref.finalize(image, self._gone)
+        return Pair(image, np.zeros((40, 40), dtype=np.uint8), str(index), str(index))
+
+    def _gone(self) -> None:
+        with self._lock:
+            self.alive -= 1
+
+
+def test_few_images_are_held_at_once_however_many_there_are(vit: Path, tmp_path: Path) -> None:
+    source = Counted(300)
+    found = FeatureStore(tmp_path, device=CPU, batch=4).of(source, str(vit))
+    assert isinstance(found, np.memmap)
+    assert found.shape == (300, 16)
+    assert source.most < 40
 
 
 def test_a_model_of_timm_is_used_as_its_configuration_says(

@@ -7,6 +7,8 @@ are handed to them in their own file format.
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -19,10 +21,10 @@ from evaluation.tiny import CPU, ROOT, Listed, inception_file, phantoms, referen
 from laworder.data.pairs import Pair
 from laworder.errors import UserError
 from laworder.evaluation.features import FeatureStore
-from laworder.evaluation.fidelity import save_statistics
+from laworder.evaluation.fidelity import load_statistics, save_statistics
 from laworder.evaluation.inception import Inception
-from laworder.evaluation.weights import _layers, load_inception, weights_digest
-from laworder.metrics.frechet import frechet_of, kid, moments
+from laworder.evaluation.weights import DOWNLOADED, _layers, load_inception, weights_digest
+from laworder.metrics.frechet import frechet, frechet_of, kid, moments
 
 POLYPS = ROOT.parent / "shared" / "data" / "polyps" / "TrainDataset" / "image"
 COUNT = 24
@@ -92,7 +94,8 @@ def test_every_file_gives_the_same_network(inception: Path, tmp_path: Path) -> N
     assert weights_digest(load_inception(tmp_path / "weights.pth")) == weights_digest(load_inception(inception))
     (tmp_path / "bad.tar.gz").write_bytes(b"nothing")
     torch.save({"a": torch.zeros(1)}, tmp_path / "bad.pth")
-    for name in ("bad.tar.gz", "bad.pth"):
+    (tmp_path / "worse.pth").write_bytes(b"nothing")
+    for name in ("bad.tar.gz", "bad.pth", "worse.pth"):
         with pytest.raises(UserError, match=rf"{name}: not the weights of Inception-2015"):
             load_inception(tmp_path / name)
 
@@ -153,3 +156,22 @@ def test_fid_and_kid_are_those_of_the_programs_that_people_know(inception: Path,
         assert frechet_of(a, b) == pytest.approx(said[rule]["fid"], rel=1e-4)
     narrow = frechet_of(*(features[:, :16] for features in ours["pytorch-fid"]))
     assert narrow == pytest.approx(said["narrow"], rel=1e-4)
+    # Our statistics through pytorch-fid's own command, and its own through ours.
+    printed = pytorch_fid(tmp_path, tmp_path / "a-narrow.npz", tmp_path / "b-narrow.npz")
+    assert float(re.findall(r"FID:\s+(\S+)", printed)[0]) == pytest.approx(narrow, rel=1e-4)
+    pytorch_fid(tmp_path, "--save-stats", tmp_path / "a", tmp_path / "theirs.npz")
+    a, b = ours["pytorch-fid"]
+    assert frechet(load_statistics(tmp_path / "theirs.npz"), moments(b)) == pytest.approx(frechet_of(a, b), rel=1e-4)
+
+
+def pytorch_fid(place: Path, *words: object) -> str:
+    """What its command prints; the weights lie where it looks for those that it downloaded."""
+    weights = place / "torch" / "hub" / "checkpoints" / DOWNLOADED[0]
+    weights.parent.mkdir(parents=True, exist_ok=True)
+    if not weights.exists():
+        weights.symlink_to(place / "weights.pth")
+    command = [reference_python(), "-m", "pytorch_fid", "--device", "cpu", "--num-workers", "0", "--batch-size", "8"]
+    env = {**os.environ, "TORCH_HOME": str(place / "torch")}
+    done = subprocess.run([*command, *map(str, words)], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout

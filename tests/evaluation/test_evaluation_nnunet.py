@@ -18,6 +18,7 @@ from PIL import Image
 from evaluation.tiny import ROOT, phantoms, written
 from laworder.cli import main
 from laworder.errors import MissingExtraError, UserError
+from laworder.evaluation.leakage import training_of
 from laworder.segmenters.nnunet import trainer_folder
 from laworder.segmenters.nnunet_driver import NnUNet, is_nnunet, predictor_of, read_about
 
@@ -59,15 +60,24 @@ def test_nnunet_is_trained_downstream_and_judges(tmp_path: Path, capsys: pytest.
         assert mask.size == (64, 64)
     # The trained folder is a judge: nnU-Net's own prediction, on what it was not trained on.
     unseen = written(phantoms(3, seed=11), tmp_path / "unseen")
-    judged = ["evaluate", str(tmp_path / "synthetic"), str(tmp_path / "real"), "--out", str(tmp_path / "judged")]
-    how = ["--only", "recovery", "--judge", str(model), "--nnunet", python, "--held-out", str(unseen)]
-    code = main([*judged, *how, "--device", "cpu", "--cache", str(tmp_path / "cache")])
+    fresh = written(
+        [replace(o, name=r.name) for o, r in zip(phantoms(4, seed=21), real, strict=False)], tmp_path / "new"
+    )
+    judged = [str(tmp_path / "real"), "--out", str(tmp_path / "judged"), "--device", "cpu"]
+    how = ["--only", "recovery", "--judge", str(model), "--nnunet", python, "--cache", str(tmp_path / "cache")]
+    code = main(["evaluate", str(tmp_path / "synthetic"), *judged, *how, "--held-out", str(unseen)])
+    assert code == 2
+    assert "was trained on 2 of the 4 generated images" in capsys.readouterr().err  # in the fold of dose 2
+    code = main(["evaluate", str(fresh), *judged, *how, "--held-out", str(tmp_path / "real")])
+    assert code == 2
+    assert "was trained on 6 of the 8 real held-out images" in capsys.readouterr().err
+    code = main(["evaluate", str(fresh), *judged, *how, "--held-out", str(unseen)])
     said = capsys.readouterr()
     assert code == 0, said.err
     recovery = json.loads((tmp_path / "judged" / "evaluation.json").read_text())["sections"]["recovery"]
     assert recovery["label"].startswith("nnU-Net v2")
     assert (recovery["generated"]["images"], recovery["real_held_out"]["images"]) == (4, 3)
-    assert "has no manifest" in " ".join(recovery["remarks"])
+    assert recovery["remarks"] == []
 
 
 def test_a_python_without_nnunet_is_named(tmp_path: Path) -> None:
@@ -86,6 +96,16 @@ def test_a_trained_folder_says_which_trainer_predicts_with_it(tmp_path: Path) ->
     assert driver("nnUNetTrainer").trainer_name == "nnUNetTrainer"
     assert "nnUNet_extTrainer" not in driver("nnUNetTrainer")._variables()
     assert driver("nnUNetTrainerORDER")._variables()["nnUNet_extTrainer"] == str(trainer_folder())
+
+
+def test_an_nnunet_without_its_raw_data_is_not_known(tmp_path: Path) -> None:
+    model = tmp_path / "results" / "Dataset001_laworder" / "nnUNetTrainer__nnUNetPlans__2d"
+    (model / "fold_0").mkdir(parents=True)
+    for file in ("plans.json", "dataset.json", "fold_0/checkpoint_final.pth"):
+        (model / file).write_text("{}")
+    known = training_of(str(model))
+    assert known.images is None
+    assert "no raw data beside it" in known.words
 
 
 def test_a_judge_that_reads_volumes_is_refused(tmp_path: Path) -> None:

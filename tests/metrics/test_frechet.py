@@ -98,6 +98,46 @@ def test_the_floor_is_between_halves() -> None:
     assert floor(x[:3]) is None
 
 
+class Watched(np.ndarray):
+    """Features that count how many of their rows were asked for at once."""
+
+    most = 0
+
+    def __getitem__(self, key: object) -> np.ndarray:
+        found = super().__getitem__(key)  # type: ignore[index]
+        Watched.most = max(Watched.most, len(found))
+        return np.asarray(found)
+
+
+def test_memory_does_not_grow_with_the_number_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of mapped features no more rows are asked for at once than a block has, or an interval is computed from."""
+    monkeypatch.setattr(module, "MOST", 1500)
+    x, y = (draws(4000, d=6, seed=s).view(Watched) for s in (0, 1))
+    Watched.most = 0
+    frechet_of(x, y), kid(x, y), floor(x, cuts=1)
+    assert Watched.most == 1024
+    estimates(x, y, resamples=2)
+    assert Watched.most == 1500
+
+
+def test_a_draw_by_products_is_the_draw_itself() -> None:
+    """FID and KID of a resampled set are those of the images written out as often as they were drawn."""
+    for n, m, d in ((20, 25, 60), (80, 50, 9)):
+        a, b = draws(n, d=d), draws(m, d=d, seed=1, shift=0.2)
+        generator = torch.Generator().manual_seed(3)
+        w, v = (module._times(k, generator) for k in (n, m))
+        fid, mmd = module._Products(*(torch.from_numpy(x).double() for x in (a, b))).drawn(w, v)
+        often = [np.repeat(x, times.int().numpy(), axis=0) for x, times in ((a, w), (b, v))]
+        assert len(often[0]) == n
+        assert fid == pytest.approx(frechet_of(*often), rel=1e-6)
+        k = [module.kernel(torch.from_numpy(x @ y.T).double(), d).numpy() for x, y in ((a, a), (b, b), (a, b))]
+        apart = []
+        for one, times in ((k[0], w.numpy()), (k[1], v.numpy())):
+            pairs = np.outer(times, times) - np.diag(times**2)  # of different images only
+            apart.append((one * pairs).sum() / pairs.sum())
+        assert mmd == pytest.approx(sum(apart) - 2 * w.numpy() @ k[2] @ v.numpy() / (n * m), rel=1e-4, abs=1e-6)
+
+
 def test_what_cannot_be_compared_is_named() -> None:
     with pytest.raises(UserError, match="at least 2 images a side, not 1 and 5"):
         frechet_of(draws(1), draws(5))

@@ -26,6 +26,13 @@ from laworder.report import Page
 NAME, TITLE = "clip_i", "CLIP-I"
 
 
+def check(context: Context) -> None:
+    """UserError where the encoder cannot be had."""
+    encoder = context.clip or context.encoder
+    if encoder is not None:
+        context.features.extractor(encoder)
+
+
 def measure(context: Context) -> Section:
     """The section of the report."""
     encoder = context.clip or context.encoder
@@ -49,7 +56,7 @@ def measure(context: Context) -> Section:
     whole, own = _mean_cosine(made, real), _own_cosine(real)
     values["set"] = {"mean": whole, "real_with_real": own}
     beside = f"every generated with every real image; real images with each other {own:.3f}"
-    rows.append(Row(f"{title}, set", whole, None, beside, 3))
+    rows.append(Row(f"{title}, set", whole, None, beside, 3, "clip_i" if found.clip else ""))
     words.append(f"{title}, set: {whole:.3f}, where real images have {own:.3f} with each other.")
     return Section(NAME, "CLIP-I" if found.clip else "Similarity of embeddings", values, rows, words, _draw)
 

@@ -16,6 +16,7 @@ from laworder.evaluation.beside import Beside
 from laworder.evaluation.context import Context
 from laworder.evaluation.features import FeatureStore
 from laworder.evaluation.inputs import check_places, check_sizes, open_pairs
+from laworder.evaluation.leakage import shared_images
 from laworder.evaluation.results import Outcome, as_markdown, as_page, as_record
 from laworder.evaluation.section import Section
 from laworder.runs import Manifest, atomic_write
@@ -123,18 +124,16 @@ def chosen(only: tuple[str, ...]) -> list[tuple[str, str]]:
 def evaluate(config: Config) -> Outcome:
     """Open and check everything first, then ask one judge after the other."""
     asked = chosen(config.only)
-    named = {"generated": config.generated, "real": config.real, "train": config.train, "held-out": config.held_out}
-    places = {role: typed for role, typed in named.items() if typed is not None}
-    check_places({role: typed for role, typed in places.items() if role in ("generated", "real")})
-    for role in ("train", "held-out"):
-        if role in places:
-            check_places({"generated": config.generated, role: places[role]})
-    masks = {"generated": config.generated_masks, "real": config.real_masks}
-    sources = {role: open_pairs(role, typed, masks.get(role)) for role, typed in places.items()}
+    if config.out.exists() and not config.out.is_dir():
+        raise UserError(f"out: {config.out} is a file; give a folder")
+    sources = _sources(config)
     sizes, remarks = check_sizes(sources["generated"], sources["real"], force=config.force)
+    remarks += _not_held_out(config, sources)
     context = _context(config, sources)
-    config.out.mkdir(parents=True, exist_ok=True)
-    sections: list[Section] = [importlib.import_module(module).measure(context) for _, module in asked]
+    judges = [importlib.import_module(module) for _, module in asked]
+    for judge in judges:
+        getattr(judge, "check", _nothing)(context)
+    sections: list[Section] = [judge.measure(context) for judge in judges]
     manifest = Manifest(
         kind="evaluate",
         command=command_line(),
@@ -153,6 +152,31 @@ def evaluate(config: Config) -> Outcome:
         remarks=remarks,
         manifest=asdict(manifest),
     )
+
+
+def _sources(config: Config) -> dict[str, Source]:
+    """Every source that is given, none of which holds the generated images."""
+    named = {"generated": config.generated, "real": config.real, "train": config.train, "held-out": config.held_out}
+    places = {role: typed for role, typed in named.items() if typed is not None}
+    for role in places:
+        if role != "generated":
+            check_places({"generated": config.generated, role: places[role]})
+    masks = {"generated": config.generated_masks, "real": config.real_masks}
+    return {role: open_pairs(role, typed, masks.get(role)) for role, typed in places.items()}
+
+
+def _not_held_out(config: Config, sources: dict[str, Source]) -> list[str]:
+    """A sentence where REAL is said to be held out and is not."""
+    if config.protocol != "held-out" or "train" not in sources:
+        return []
+    count = shared_images(sources["real"], sources["train"])
+    whole = f"{len(sources['real'])} real images are among the {len(sources['train'])} training images"
+    return [f"{count} of the {whole}, pixel for pixel: those are not held out."] if count else []
+
+
+def _nothing(context: Context) -> None:
+    """What a judge without inputs of its own checks."""
+    del context
 
 
 def _context(config: Config, sources: dict[str, Source]) -> Context:

@@ -1,8 +1,14 @@
-"""What every judge is given. A judge is a module of this room with `measure(context: Context) -> Section`."""
+"""What every judge is given.
+
+A judge is a module of this room with `measure(context: Context) -> Section`. One whose own inputs can be wrong has
+`check(context: Context) -> None` too, which is called before any judge measures: a wrong file is told at once, not
+after an hour.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +17,7 @@ import torch
 from laworder.data.pairs import Source
 from laworder.evaluation.extractors import INCEPTION
 from laworder.evaluation.features import FeatureStore
+from laworder.evaluation.leakage import Training, training_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,12 @@ class Context:
         return list(dict.fromkeys([*named, *([] if self.encoder is None else [self.encoder])]))
 
     @property
-    def seen(self) -> Source:
-        """What the generator was trained on, as far as we are told."""
-        return self.real if self.train is None else self.train
+    def seen(self) -> Source | None:
+        """What the generator was trained on; None where we are not told: held-out real images are not it."""
+        return self.real if self.train is None and self.protocol == "train" else self.train
+
+    @cached_property
+    def training(self) -> Training:
+        """What is known of the training of the judge, which must be given; looked up once."""
+        assert self.judge is not None, "no judge has no training"
+        return training_of(self.judge)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float32, UInt8
 from PIL import Image
 from torch import Tensor
 
-from laworder.data.audit.duplicates import find_duplicates, groups, turn
+from laworder.data.audit.duplicates import COPY, find_duplicates, groups, turn
 from laworder.data.audit.fingerprints import SIDE, Fingerprint, fingerprint
 from laworder.data.pairs import Source, resize_pair
 from laworder.data.parallel import over_cores
@@ -62,6 +62,11 @@ class Copying:
         return torch.tensor([match.likeness for match in self.found])
 
     @property
+    def usual_above(self) -> int:
+        """Training images that are as like to one of another patient."""
+        return int((self.usual >= self.threshold).sum())
+
+    @property
     def suspected(self) -> list[int]:
         """Positions of suspected copies, the likest first."""
         likeness = self.likeness
@@ -72,6 +77,8 @@ class Copying:
 def measure(context: Context) -> Section:
     """The section of the report."""
     train = context.seen
+    if train is None:
+        return not_measured(NAME, TITLE, "give --train, the images that the generator was trained on")
     if len(train) < LEAST:
         return not_measured(NAME, TITLE, f"give --train with at least {LEAST} training images, not {len(train)}")
     extra = [None, None]
@@ -157,10 +164,10 @@ def _section(result: Copying, generated: Source, train: Source, encoder: str | N
     suspects, count = result.suspected, len(result.found)
     share = len(suspects) / count
     low, high = share_interval(len(suspects), count)
-    chance = f"likeness of {result.threshold:.2f} or more, which by chance one image in {round(1 / RATE)} has"
+    chance = f"likeness of {result.threshold:.2f} or more, {_chance(result)}"
     words = [
         f"{len(suspects)} of {count} generated images ({share:.1%}) are suspected copies of one of {len(train)} "
-        f"training images: {chance}, going by training images of different patients or videos.",
+        f"training images: {chance}.",
     ]
     rows = [Row("Suspected copies, share", share, (low, high), f"{len(suspects)} of {count}; {chance}", digits=4)]
     for space, (made, usual) in result.gaps.items():
@@ -169,6 +176,14 @@ def _section(result: Copying, generated: Source, train: Source, encoder: str | N
         label = encoder if space == "network" else space
         rows.append(Row(f"Distance ratio, {label}", ratio, None, beside, digits=2))
     return Section(NAME, TITLE, _values(result, generated, train), rows, words, _Drawing(result, generated, train))
+
+
+def _chance(result: Copying) -> str:
+    """How usual the threshold is; one at its ceiling is passed more often than the rate that is asked for."""
+    if result.threshold < COPY:
+        return f"which one image in {round(1 / RATE)} has by chance, going by training images of different patients"
+    some = f"{result.usual_above} of {len(result.usual)} training images"
+    return f"the bar for a copy, which {some} pass with one of another patient, as far as patients are known"
 
 
 def _values(result: Copying, generated: Source, train: Source) -> dict[str, Any]:
@@ -180,7 +195,8 @@ def _values(result: Copying, generated: Source, train: Source) -> dict[str, Any]
         "generated": count,
         "training": len(train),
         "threshold": result.threshold,
-        "false_alarm_rate": RATE,
+        "false_alarm_rate": RATE if result.threshold < COPY else None,
+        "training_above_threshold": result.usual_above,
         "suspected": len(result.suspected),
         "share": len(result.suspected) / count,
         "interval_95": list(share_interval(len(result.suspected), count)),
@@ -221,9 +237,9 @@ class _Drawing:
     def __call__(self, page: Page) -> None:
         page.text(
             "Likeness is the correlation of two local-contrast pictures of 96×96 pixels at the best of eight "
-            "orientations, shifts up to 6 %, zooms up to 10 % and rotations up to 10°. Candidates are the nearest "
-            "training images by layout and by look. Training images are compared with those of other patients or "
-            "videos only; pictures that are the same or nearly count as one patient's."
+            "orientations, shifts up to 6 %, zooms up to 10 % and rotations up to 10°, over what both show. Candidates "
+            "are the nearest training images by layout and by look. Training images are compared with those of other "
+            "patients or videos only; pictures that are the same or nearly count as one patient's."
         )
         sets = (("generated", self.result.likeness), ("training, other patients", self.result.usual))
         page.figure(
@@ -248,7 +264,7 @@ class _Drawing:
     def _words(self, i: int) -> str:
         match = self.result.found[i]
         verdict = "suspected" if match.likeness >= self.result.threshold else "not suspected"
-        laid = f"{match.orientation}, zoom {match.zoom:g}, {match.angle:g}°"
+        laid = f"{match.orientation}, zoom {match.zoom:.2f}, {match.angle:+.1f}°"
         return (
             f"{self.generated.names[i]} and {self.train.names[match.index]}: {match.likeness:.2f}, {verdict} ({laid})"
         )

@@ -16,10 +16,11 @@ from laworder.data.load import source_hash
 from laworder.data.pairs import Source
 from laworder.errors import UserError, nearest
 from laworder.evaluation.doses import Cell, cells, merged
-from laworder.evaluation.downstream_report import as_markdown, as_page
+from laworder.evaluation.downstream_report import as_markdown, as_page, differences, in_words, published_cells
 from laworder.evaluation.gains import by_dose
 from laworder.evaluation.inputs import check_places, open_pairs
 from laworder.evaluation.judging import Scores
+from laworder.evaluation.leakage import shared_images
 from laworder.evaluation.trainers import NnUNetTrainer, RegisteredTrainer, Trainer
 from laworder.runs import Run, atomic_write
 from laworder.segmentation.evaluate_command import json_text
@@ -100,7 +101,7 @@ def run(config: Config) -> int:
         trainer = _trainer(config, data, study, device, sources.get("test"))
         found = {cell.name: _scores(config.out / "scores", cell, trainer) for cell in study}
         records = by_dose(study, found)
-        _write(config, records, settings, asdict(current.manifest))
+        _write(config, records, settings, asdict(current.manifest), _seen_in_training(sources))
     return 0
 
 
@@ -109,6 +110,17 @@ def _sources(config: Config) -> dict[str, Source]:
     places = {role: typed for role, typed in named.items() if typed is not None}
     check_places(places)
     return {role: open_pairs(role, typed) for role, typed in places.items()}
+
+
+def _seen_in_training(sources: dict[str, Source]) -> list[str]:
+    """A sentence where images that are scored on stand among those that are trained on."""
+    found = {role: shared_images(sources["test"], sources[role]) for role in ("real", "synthetic") if "test" in sources}
+    return [
+        f"{count} of the {len(sources['test'])} test images are among the {role} images that are trained on, pixel for "
+        "pixel: scores are too high by what was learnt by heart."
+        for role, count in found.items()
+        if count
+    ]
 
 
 def _say_capped(study: list[Cell]) -> None:
@@ -168,14 +180,29 @@ def _read(path: Path) -> Scores:
     return Scores([line["name"] for line in lines], dice, iou, fraction)
 
 
-def _write(config: Config, records: list[dict[str, Any]], settings: dict[str, Any], manifest: dict[str, Any]) -> None:
-    atomic_write(config.out / "downstream.json", json_text({"format": 1, "doses": records, "manifest": manifest}))
-    table = as_markdown(records, settings)
-    atomic_write(config.out / "table.md", table)
-    atomic_write(config.out / "downstream.html", as_page(records, settings, manifest).html())
+def _write(
+    config: Config,
+    records: list[dict[str, Any]],
+    settings: dict[str, Any],
+    manifest: dict[str, Any],
+    remarks: list[str],
+) -> None:
+    whole = {
+        "format": 1,
+        "doses": records,
+        "remarks": remarks,
+        "published": published_cells(config.dataset),
+        "protocol_differences": differences(settings, config.dataset),
+        "manifest": manifest,
+    }
+    atomic_write(config.out / "downstream.json", json_text(whole))
+    atomic_write(config.out / "table.md", as_markdown(records, settings, remarks))
+    atomic_write(config.out / "downstream.html", as_page(records, settings, manifest, remarks).html())
+    for text in remarks:
+        note(f"mind: {text}")
     for record in records:
         gain = record["dice"].get("gain")
-        more = "" if gain is None else f", {gain['difference']:+.3f} against none"
+        more = "" if gain is None else f", {gain['difference']:+.3f} against none" + in_words(gain.get("over_seeds"))
         over = f"over {len(record['seeds'])} seeds"
         say(f"{record['asked']} synthetic images: Dice {record['dice']['mean']:.3f} {over}{more}")
     say(f"report: {config.out / 'downstream.html'}")

@@ -18,6 +18,7 @@ import torch
 from laworder.errors import UserError
 from laworder.evaluation.context import Context
 from laworder.evaluation.extractors import INCEPTION, Extractor
+from laworder.evaluation.inception import FEATURES
 from laworder.evaluation.section import Row, Section
 from laworder.evaluation.weights import REMEDY
 from laworder.metrics.frechet import Estimate, Features, Floor, Moments, estimates, floor, frechet, moments
@@ -26,6 +27,18 @@ from laworder.report import Page
 NAME, TITLE = "fidelity", "FID and KID"
 FEW = 2048
 """Images a side below which FID depends on how many there are more than on what they show."""
+
+
+def check(context: Context) -> None:
+    """UserError where a network or given statistics cannot be had."""
+    for name in context.networks:
+        context.features.extractor(name)
+    if context.statistics is not None:
+        if INCEPTION not in context.networks:
+            raise UserError(f"{context.statistics}: FID to it needs the weights of Inception-2015; {REMEDY}")
+        width = len(load_statistics(context.statistics).mean)
+        if width != FEATURES:
+            raise UserError(f"{context.statistics}: statistics of {width} features; Inception-2015 has {FEATURES}")
 
 
 def measure(context: Context) -> Section:
@@ -44,7 +57,7 @@ def measure(context: Context) -> Section:
         chance = floor(sides[1], seed=context.seed)
         values["networks"][name] = _values(found, sides, fid, mmd, chance)
         rows += _rows(found, sides, fid, mmd, chance, paper=name == INCEPTION)
-        words.append(_words(found, sides, fid, mmd, chance))
+        words.append(_words(found, sides, fid, mmd, chance, paper=name == INCEPTION))
         if name == INCEPTION:
             known = _statistics(context, sides)
             values |= known
@@ -86,14 +99,18 @@ def _rows(
     ]
 
 
-def _words(found: Extractor, sides: list[Features], fid: Estimate, mmd: Estimate, chance: Floor | None) -> str:
+def _words(
+    found: Extractor, sides: list[Features], fid: Estimate, mmd: Estimate, chance: Floor | None, *, paper: bool
+) -> str:
+    kind = "FID" if paper else "Fréchet distance"
     text = (
-        f"By {found.label}, {len(sides[0])} generated images lie at FID {fid.value:.1f} "
+        f"By {found.label} ({found.rule}), {len(sides[0])} generated images lie at {kind} {fid.value:.1f} "
         f"({fid.interval_95[0]:.1f} to {fid.interval_95[1]:.1f}) and KID {mmd.value:.4f} from {len(sides[1])} real ones"
     )
     if chance is None:
         return text + "."
-    return text + f"; two random halves of the real images ({chance.images} each) lie at FID {chance.fid:.1f} already."
+    half = f"two random halves of the real images ({chance.images} each)"
+    return f"{text}; {half} lie at {kind} {chance.fid:.1f} and KID {chance.kid:.4f} already."
 
 
 def _explain(fewest: int) -> Callable[[Page], None]:

@@ -45,6 +45,7 @@ def check_places(places: dict[str, str]) -> None:
         for second in roles[i + 1 :]:
             (a, pool_a), (b, pool_b) = found[first], found[second]
             if a == b and pool_a != pool_b:
+                _check_pools(a, (first, pool_a), (second, pool_b))
                 continue
             if a == b:
                 raise UserError(f"{first} and {second} are the same folder, {a}: a set is at distance 0 from itself")
@@ -54,6 +55,17 @@ def check_places(places: dict[str, str]) -> None:
                         f"{names[0]} ({inner}) lies inside {names[1]} ({outer}), whose images then hold it too; "
                         "move one of the folders"
                     )
+
+
+def _check_pools(folder: Path, first: tuple[str, str], second: tuple[str, str]) -> None:
+    """UserError where two pools of one prepared folder share pairs; "" is all of them."""
+    names = [set(PreparedSource(folder, pool or None).names) for _, pool in (first, second)]
+    shared = len(names[0] & names[1])
+    if shared:
+        raise UserError(
+            f"{first[0]} and {second[0]} share {shared} pairs of {folder}: images would be compared with themselves; "
+            "name pools that share none (FOLDER:POOL)"
+        )
 
 
 def _folder(typed: str) -> tuple[Path, str]:

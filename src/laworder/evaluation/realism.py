@@ -40,7 +40,7 @@ def measure(context: Context) -> Section:
     rows = [Row("Distance of lesions, in real standard deviations", mean, None, beside, 3)]
     words = [
         f"Lesions differ from real ones by {mean:.2f} real standard deviations on average (by chance {chance:.2f}); "
-        f"most in {worst[0]} ({found[worst[0]].shift:+.2f})."
+        f"most in {worst[0]}, by {found[worst[0]].distance:.2f} (the mean is shifted by {found[worst[0]].shift:+.2f})."
     ]
     values = {
         "measured": True,

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from laworder.data.pairs import Pair, Source
+from laworder.data.pairs import Part, Source
 from laworder.evaluation.context import Context
 from laworder.evaluation.judging import Judge, Looked, Scores, open_judge, scored
-from laworder.evaluation.leakage import Training, refuse_trained_on, training_of
+from laworder.evaluation.leakage import refuse_trained_on
 from laworder.evaluation.section import Row, Section, not_measured
 from laworder.metrics.overlap import count
 from laworder.report import Page, bar_chart, contour, picture_uri
@@ -32,10 +32,7 @@ def measure(context: Context) -> Section:
         return not_measured(
             NAME, TITLE, "give --judge: a run of `laworder seg train`, a saved model, or an nnU-Net folder"
         )
-    known = training_of(context.judge)
-    ceiling = _ceiling_source(context, known)
-    judged = {"generated images": context.generated} | ({} if ceiling is None else {"real held-out images": ceiling})
-    remarks = refuse_trained_on(context.judge, known, judged, force=context.force)
+    ceiling, remarks = _ceiling(context), _remarks(context)
     judge = open_judge(context.judge, device=context.device, nnunet=context.nnunet)
     watched = _Watched(judge, len(context.generated))
     scores = scored(watched, context.generated)
@@ -43,30 +40,31 @@ def measure(context: Context) -> Section:
     return _section(context, judge.label, scores, real, watched.kept(scores), remarks)
 
 
-def _ceiling_source(context: Context, known: Training) -> Source | None:
+def check(context: Context) -> None:
+    """UserError where the judge cannot be opened, or has seen what it would judge."""
+    if context.judge is not None:
+        _remarks(context)
+        open_judge(context.judge, device=context.device, nnunet=context.nnunet)
+
+
+def _remarks(context: Context) -> list[str]:
+    """What is found out about the judge's training; UserError where it saw what it would judge, unless forced."""
+    assert context.judge is not None, "asked only where there is a judge"
+    ceiling = _ceiling(context)
+    judged = {"generated images": context.generated} | ({} if ceiling is None else {"real held-out images": ceiling})
+    return refuse_trained_on(context.judge, context.training, judged, force=context.force)
+
+
+def _ceiling(context: Context) -> Source | None:
     """The real images that the judge has not seen: as given, else those that its own run held out."""
     if context.held_out is not None:
         return context.held_out
     if context.protocol == "held-out":
         return context.real
+    known = context.training
     if known.source is not None and known.held_out:
         return Part(known.source, list(known.held_out))
     return None
-
-
-class Part:
-    """Some pairs of a source, as a source."""
-
-    def __init__(self, source: Source, indices: list[int]) -> None:
-        self.source, self.indices = source, indices
-        self.names = [source.names[i] for i in indices]
-        self.groups = [source.groups[i] for i in indices]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def read(self, index: int) -> Pair:
-        return self.source.read(self.indices[index])
 
 
 class _Watched:

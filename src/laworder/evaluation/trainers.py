@@ -10,12 +10,11 @@ from typing import Protocol
 import torch
 
 from laworder.config import build
-from laworder.data.pairs import Source
+from laworder.data.pairs import Part, Source
 from laworder.data.prepared import PreparedSource
 from laworder.data.split_files import write_splits
 from laworder.evaluation.doses import REAL, Cell
 from laworder.evaluation.judging import NnUNetJudge, Scores, lesion_of, open_judge, scored
-from laworder.evaluation.recovery import Part
 from laworder.metrics.overlap import count
 from laworder.presets import read_preset
 from laworder.segmentation.settings import TrainConfig

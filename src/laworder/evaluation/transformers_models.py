@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from laworder.errors import MissingExtraError, UserError
@@ -39,7 +40,7 @@ def vision_extractor(name: str, device: torch.device) -> Extractor:
         config = transformers.AutoConfig.from_pretrained(place)
         framing = framing_of(ImageProcessingMixin.get_image_processor_dict(place)[0])
         network = _network(transformers, place, config)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"{name}: no vision model with an image processor could be loaded from it: {reason}") from error
     network = network.eval().requires_grad_(False)

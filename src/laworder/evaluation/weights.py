@@ -69,10 +69,18 @@ def _layers(path: Path, network: Inception) -> Iterator[tuple[str, tuple[Tensor,
             with path.open("rb") as file:
                 yield from _of_archive(file, layers)
         else:
+            _check_tensors(path)
             yield from _of_state(torch.load(path, map_location="cpu", weights_only=True), layers)
     except (KeyError, ValueError, OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path}: not the weights of Inception-2015 ({reason}); {REMEDY}") from error
+
+
+def _check_tensors(path: Path) -> None:
+    """ValueError for what torch.save never wrote: of such files torch says only that one might trust and run them."""
+    with path.open("rb") as file:
+        if file.read(2) not in (b"PK", b"\x80\x02"):  # today's format and that of 2020 and before
+            raise ValueError("it is no file of tensors")
 
 
 def _is_script(path: Path) -> bool:

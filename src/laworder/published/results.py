@@ -64,7 +64,8 @@ METRICS: dict[str, Metric] = {
 _SEEDS = "mean ± standard deviation over five seeded runs"
 _SYNTHESIS = (
     "Stable Diffusion 1.5 with ControlNet at 384×384; DDIM, 50 steps, η = 0, guidance 10; one image per mask",
-    "FID by pytorch-fid (resized to 299×299 by its own rule); encoder and pairing of CLIP-I are not stated",
+    "FID by pytorch-fid on images resized to 299×299, by which filter is not stated; CLIP-I to the real set, encoder "
+    "and pairing not stated",
 )
 _NNUNET = (
     "a frozen segmenter trained per dataset, called nnUNet; by its 31.0 M parameters a plain U-Net, not nnU-Net v2"
@@ -99,7 +100,12 @@ TABLES: dict[str, Table] = {
     "law_mask_recovery": Table(
         3,
         "mask recovery",
-        (_NNUNET, "run on every generated image, against the mask that made it", _SYNTHESIS[0], _SEEDS),
+        (
+            _NNUNET,
+            "run on every generated image, against the mask that made it; its score on real images is not stated",
+            _SYNTHESIS[0],
+            "mean ± standard deviation, of what is not stated",
+        ),
     ),
     "downstream": Table(
         4,
