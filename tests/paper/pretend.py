@@ -19,6 +19,7 @@ from laworder.paper.identity import Resolved
 from laworder.paper.store import begin, finish, order_of
 from laworder.paper.study import Options, Study
 from laworder.paper.wanted import wanted
+from laworder.runs import sha256_file
 
 BINS = ((0.0, 0.01), (0.01, 0.05), (0.05, 1.0))
 
@@ -48,6 +49,7 @@ def pretend(one: Resolved) -> None:
         "synth sample": _images,
         "data audit": _audit,
         "evaluate": _quality,
+        "cases": _cases,
         "profile": _profile,
     }.get(one.job.command, lambda _: None)(one)
     finish(order, record, "done", 10.0)
@@ -93,6 +95,20 @@ def _quality(one: Resolved) -> None:
 def _profile(one: Resolved) -> None:
     row = {"ms_per_image": 1.5, "images_per_second": 666.0, "peak_mb": 12.0}
     _write(one, "runtime.json", {"models": dict.fromkeys(one.values["models"], row)})
+
+
+def _cases(one: Resolved) -> None:
+    source, listed = PhantomSource(3, size=64), []
+    for which, pair in zip(("best", "median", "worst"), map(source.read, range(3)), strict=True):
+        mask = (pair.mask > 0).astype(np.uint8) * 255
+        drawn = {"image": pair.image, "truth": mask, "prediction": np.roll(mask, 4, axis=0)}
+        files = {}
+        for part, picture in drawn.items():
+            path = one.out / f"{which}-{part}.png"
+            Image.fromarray(picture).save(path)
+            files[part] = {"file": path.name, "sha256": sha256_file(path)}
+        listed.append({"which": which, "among": 3, "name": pair.name, "dice": 0.5, "files": files})
+    _write(one, "cases.json", {"cases": listed})
 
 
 def _write(one: Resolved, name: str, content: Any) -> None:

@@ -101,6 +101,34 @@ def test_no_serious_fault_of_accessibility(browser: Browser, page: Path, scheme:
     assert [fault.partition(":")[0] for fault in browser.run(AXE)] == ["image-alt"]
 
 
+OVERFLOW = """
+return [...document.querySelectorAll("svg.chart")].flatMap(chart => {
+  const whole = chart.getBoundingClientRect();
+  return [...chart.querySelectorAll("text, rect, line")].map(part => part.getBoundingClientRect())
+    .filter(part => part.left < whole.left - 1 || part.right > whole.right + 1 || part.top < whole.top - 1
+      || part.bottom > whole.bottom + 1).length ? [chart.getAttribute("aria-label")] : [];
+});
+"""
+LETTERS = """
+return [...document.querySelectorAll("svg.chart text")].map(text => {
+  const chart = text.ownerSVGElement, scale = chart.getBoundingClientRect().width / chart.viewBox.baseVal.width;
+  return scale * parseFloat(getComputedStyle(text).fontSize);
+});
+"""
+
+
+def test_charts_hold_all_their_words(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert browser.run("return document.querySelectorAll('svg.chart').length") == 2
+    assert browser.run(OVERFLOW) == []
+    browser.command("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
+    try:
+        assert browser.run(OVERFLOW) == []
+        assert min(browser.run(LETTERS)) >= 10
+    finally:
+        browser.command("Emulation.clearDeviceMetricsOverride")
+
+
 def test_it_is_readable_on_a_phone_and_on_paper(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.command("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)

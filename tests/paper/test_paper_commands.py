@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_table_from_the_plan_to_its_cells(
     told = ("--out", str(tmp_path), "--device", "cpu", "--seeds", "0-1")
     code, out, _ = run(capsys, "plan", "stages", *told)
     assert code == 0
-    assert "missing  seg train/drawn-colon/order_0123/seed 1 (never run), unknown" in out
+    assert "missing  seg train/drawn/order_0123/seed 1 (never run), unknown" in out
     assert "10 runs: 10 missing" in out
 
     # Share 2 of 3, then everything: what is there is not made again.
@@ -48,8 +49,9 @@ def test_a_table_from_the_plan_to_its_cells(
 
     # The attention table has two of these models, evaluated besides.
     _, out, _ = run(capsys, "plan", "attention", *told)
-    assert out.count("done     seg train/drawn-colon/") == 4
+    assert out.count("done     seg train/drawn/") == 4
     assert out.count("missing  seg evaluate/") == 8
+    assert "brisc" not in out  # one drawn data set stands for all
 
     code, out, _ = run(capsys, "table", "stages", *told)
     assert code == 0
@@ -67,14 +69,15 @@ def test_a_table_from_the_plan_to_its_cells(
     # Another recipe is another run: the old ones do not count, and the plan says why.
     monkeypatch.setattr(segmentation, "DEMO", {**segmentation.DEMO, "batch": 4})
     _, out, _ = run(capsys, "plan", "stages", *told)
-    assert "stale    seg train/drawn-colon/order_01/seed 0 (setting batch: 8 then, 4 now), " in out
+    assert "stale    seg train/drawn/order_01/seed 0 (setting batch: 8 then, 4 now), " in out
 
 
 @pytest.mark.slow
 def test_images_are_drawn_mixed_and_learnt_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawing, "SEG_DEMO", {**segmentation.DEMO, **SHORT})
+    short = {key: value for key, value in SHORT.items() if not key.startswith("phantom.")}
+    monkeypatch.setattr(drawing, "DEMO_SEGMENTER", {**drawing.DEMO_SEGMENTER, **short})
     monkeypatch.setattr(drawing, "DEMO_DATA", {**drawing.DEMO_DATA, "phantom.count": 24, "size": 32})
     shorter = {"size": 32, "batch": 4, "watch.images": 2, "watch.validation": 2, "watch.steps": 2}
     monkeypatch.setattr(drawing, "DEMO", {**drawing.DEMO, **shorter})
@@ -131,6 +134,13 @@ def test_list_names_tables_and_figures(capsys: pytest.CaptureFixture[str]) -> No
     code, out, _ = run(capsys, "list")
     assert code == 0
     assert "stages             table 10  Which skips get bidirectional attention (10 published numbers)" in out
+    for figure, label in (
+        ("cases", "fig:segmentation_qual"),
+        ("samples", "fig:kits_brisc_qual"),
+        ("samples", "fig:diffusion_qual"),
+        ("deltas", "fig:attention_vis"),
+    ):
+        assert re.search(rf"^{figure} +figure .*\b{label}\b", out, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize(

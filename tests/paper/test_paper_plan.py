@@ -12,7 +12,7 @@ import toy_study
 from data_of_study import prepared
 
 from laworder.errors import UserError
-from laworder.paper import code
+from laworder.paper import code, running
 from laworder.paper.identity import Resolver
 from laworder.paper.jobs import Data, Job, Output
 from laworder.paper.planning import duration, steps, summary
@@ -130,12 +130,33 @@ def test_a_failed_run_says_why_and_skips_what_needs_it(tmp_path: Path) -> None:
     assert found["toy/polyps/own/seed 0"].status.state == "missing"
 
 
+def test_a_study_that_is_stopped_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    def interrupted(order: dict[str, Any]) -> str:
+        begun.append(order["label"])
+        if len(begun) == 4:
+            raise KeyboardInterrupt
+        return running_perform(order)
+
+    running_perform = running.perform
+    monkeypatch.setattr(running, "perform", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        do(tmp_path)
+    assert capsys.readouterr().err.endswith("stopped with 3 of 14 runs done; the same command goes on from here\n")
+    assert list(states(tmp_path).values()).count("done") == 3
+    monkeypatch.undo()
+    assert len(do(tmp_path)) == 11
+
+
 def test_a_run_that_was_cut_off_is_begun(tmp_path: Path) -> None:
     perform(tmp_path)
     found = one(tmp_path)
     record = json.loads((found.folder / "job.json").read_text())
     (found.folder / "job.json").write_text(json.dumps({**record, "outcome": "running"}))
-    assert status(found) == status(found).__class__("begun", "stopped after step 3")
+    assert status(found) == status(found).__class__("begun", "step 3 is done")
 
 
 def test_a_result_that_somebody_changed_is_refused(tmp_path: Path) -> None:

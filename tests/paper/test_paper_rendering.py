@@ -13,7 +13,7 @@ import toy_study
 from laworder import published
 from laworder.errors import UserError
 from laworder.paper.cells import Cell, cell, cells
-from laworder.paper.rendering import explain, latex, markdown, tex, to_csv
+from laworder.paper.rendering import difference, explain, latex, markdown, tex, to_csv
 from laworder.paper.running import carry_out
 from laworder.paper.setting import Setting
 from laworder.paper.tables import ALL, TABLES, chosen
@@ -49,19 +49,30 @@ def test_what_is_missing_is_shown_as_missing(study: Path) -> None:
     more = Setting(scale="paper", seeds=(0, 1, 2))
     text = markdown(toy_study.table(), rows(study, more), more)
     assert "42.5 ± 0.7 (n=2)" in text  # two of three: n says so
-    assert "- Missing (missing: never run): unet/polyps-dice seed 2, unet/brisc-dice seed 2, " in text
+    assert "- Missing (never run): unet/polyps-dice seed 2, unet/brisc-dice seed 2, " in text
     nothing = Setting(scale="paper", seeds=(7,))
     empty = rows(study, nothing)
     assert "| ORDER{0,1} | – | 76.3 ± 1.9 | – |" in markdown(toy_study.table(), empty, nothing)
     line = next(line for line in csv.DictReader(io.StringIO(to_csv(toy_study.table(), empty, nothing))))
     assert (line["ours_mean"], line["n"], line["difference"]) == ("", "0", "")
-    assert line["missing"] == "missing: never run"
+    assert line["missing"] == "never run"
 
 
 def test_drawn_data_are_not_compared_with_the_paper(study: Path) -> None:
     drawn = Setting(scale="demo", seeds=(0, 1))
     text = markdown(toy_study.table(), rows(study, drawn), drawn)
     assert "| ORDER{0,1} | 42.5 ± 0.7 (n=2) | 76.3 ± 1.9 | – |" in text
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_minus() -> None:
+    table = TABLES["runtime"]
+    row, column = (
+        next(one for one in parts if one.key == key) for parts, key in ((table.rows, "unet"), (table.columns, "flops"))
+    )
+    paper = next(r for r in published.find(table=table.published, method=row.published) if r.metric == column.metric)
+    just_below = Cell(row, column, values={0: paper.mean - 1e-5}, exact=True, paper=paper)
+    assert difference(just_below, REAL) == "+0.000"
+    assert difference(Cell(row, column, values={0: paper.mean - 2e-3}, exact=True, paper=paper), REAL) == "-0.002"
 
 
 def test_csv_has_numbers_in_full(study: Path) -> None:
@@ -80,7 +91,7 @@ def test_latex_is_escaped_and_complete(study: Path) -> None:
     columns = re.search(r"begin{tabular}{l(r+)}", text)
     assert columns is not None
     assert all(line.count(" & ") == len(columns[1]) for line in text.splitlines() if line.endswith(r" \\"))
-    assert not re.search(r"(?<!\\)[_%&#](?! )", text.replace(r"\label{tab:toy}", ""))
+    assert not re.search(r"(?<!\\)[_%&#](?! )", text.replace(r"\label{tab:segmentation_standard}", ""))
     assert tex("a_b 50 % ± 1") == r"a\_b 50 \% $\pm$ 1"
 
 

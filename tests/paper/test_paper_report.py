@@ -5,17 +5,23 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pretend
 import pytest
+from PIL import Image
 
 from laworder.cli import main
+from laworder.errors import UserError
 from laworder.paper.commands.report import study_page
-from laworder.paper.figures import FIGURES, by_size
+from laworder.paper.curves import by_size
+from laworder.paper.figures import FIGURES
 from laworder.paper.page import StudyPage
 from laworder.paper.setting import Setting
 from laworder.paper.story import sentence
 from laworder.paper.tables import TABLES
+from laworder.report.files import enlarged
+from laworder.report.pictures import PREDICTION, TRUTH
 
 
 class Page(HTMLParser):
@@ -62,8 +68,8 @@ def test_every_number_opens_the_runs_behind_it(text: str) -> None:
     cell = re.search(r"id='segmentation-order_01-polyps-dice'.*?</div>", text, flags=re.DOTALL)
     assert cell is not None
     assert "seed 1: " in cell[0]
-    assert "seg evaluate/drawn-colon/order_01/seed 1</a>" in cell[0]
-    assert "seg train/drawn-colon/order_01/seed 1</a>" in cell[0]
+    assert "seg evaluate/drawn/order_01/seed 1</a>" in cell[0]
+    assert "seg train/drawn/order_01/seed 1</a>" in cell[0]
     assert '"model": "&lt;b&gt;&amp;quoted&lt;/b&gt;"' in text  # what a manifest holds is text, never markup
 
 
@@ -73,7 +79,9 @@ def test_all_tables_and_figures_are_there(text: str) -> None:
         assert part.title.replace("&", "&amp;") in headings
     assert "3 images are in two splits" in text
     assert "x &lt; y &amp; z" in text
-    assert text.count("δ at 10, 40, 70 and 95 %") == 6  # two objectives with δ, three moments each
+    assert text.count("δ at 10, 40, 70 and 95 %") == 2  # two objectives with δ
+    assert text.count(">step 20</div>") == 2
+    assert len(re.findall(r"alt='Drawn MR, worst of 3: Dice 0\.500 \(\S+\): both outlines'", text)) == 1
     assert text.count("class='mask'") == 5 * 4
     assert text.count("type='range'") == 1
     assert "Dice by lesion size" in text
@@ -82,8 +90,13 @@ def test_all_tables_and_figures_are_there(text: str) -> None:
 
 def test_the_summary_is_words(text: str) -> None:
     lead = re.findall(r"<p class='lead'>(.*?)</p>", text)
-    assert lead[0].startswith("Everything here was made from drawn pictures")
-    assert re.match(r"\d+ of \d+ measured cells are complete \(seeds 0, 1\)", lead[1])
+    assert lead[0].startswith("Everything here was made from drawn MR pictures")
+    counted = re.match(
+        r"(\d+) of the (\d+) cells that can be measured in this setting are complete \(seeds 0, 1\)", lead[1]
+    )
+    assert counted is not None
+    assert int(counted[1]) == int(counted[2]) > 50  # every run is pretended
+    assert re.search(r"\. \d+ more need data, weights or a scale that were not given", lead[1])
     assert any(line.startswith("Segmentation comparison: Polyps Dice is highest for ") for line in lead)
     assert not any("In the paper it is" in line for line in lead)  # drawn data compare with nothing
 
@@ -110,12 +123,56 @@ def test_an_empty_study_has_a_page_too(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["paper", "figure", "adit", *told]) == 2
 
 
-def test_a_figure_is_a_page_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pretend.study(tmp_path, "samples")
-    assert main(["paper", "figure", "samples", "--out", str(tmp_path), "--device", "cpu"]) == 0
-    page = (tmp_path / "figures" / "samples-demo.html").read_text()
-    assert page.count("class='mask'") == 20
-    assert "samples-demo.html" in capsys.readouterr().out
+METHODS = ("uniform", "ratio", "distillation", "law", "law_plus")
+FILES = {
+    "samples": {"samples-polyps-demo.png", *(f"samples-polyps-{method}-demo.png" for method in METHODS)},
+    "deltas": {"deltas-polyps-law-demo.png", "deltas-polyps-law_plus-demo.png"},
+    "cases": {"cases-demo.png"},
+    "sizes": {"sizes-demo.svg"},
+    "doses": {"doses-demo.svg"},
+}
+
+
+@pytest.mark.parametrize("figure", FILES)
+def test_a_figure_is_a_page_of_its_own_and_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], figure: str
+) -> None:
+    pretend.study(tmp_path, figure)
+    assert main(["paper", "figure", figure, "--out", str(tmp_path), "--device", "cpu"]) == 0
+    folder, told = tmp_path / "figures", capsys.readouterr().out
+    assert {path.name for path in folder.iterdir()} == {f"{figure}-demo.html", *FILES[figure]}
+    for path in folder.iterdir():
+        assert f"{figure}: {path}\n" in told
+        if path.suffix == ".png":
+            with Image.open(path) as picture:
+                picture.load()
+                assert min(picture.size) > 128
+        elif path.suffix == ".svg":
+            assert ElementTree.parse(path).getroot().tag.endswith("svg")
+            assert "var(" not in path.read_text()
+
+
+def test_masks_are_drawn_into_the_files(tmp_path: Path) -> None:
+    made = pretend.study(tmp_path, "cases")
+    page = StudyPage(title="t", summary=[])
+    assert FIGURES["cases"].draw(page, made.setting, made.resolver)
+    sheet = page.sheets["cases"]
+    assert len(sheet.rows) == 3  # best, median, worst
+    for image, truth, prediction, both in sheet.rows:
+        assert image.shape == truth.shape == (64, 64, 3)
+        assert both.shape == (256, 256, 3)
+        for mask, colour in ((truth, TRUTH), (prediction, PREDICTION)):
+            inside = (both == colour).all(-1)
+            assert inside.any()
+            assert not (inside & ~enlarged(mask[..., 0] > 0)).any()
+
+
+def test_a_picture_that_somebody_changed_is_refused(tmp_path: Path) -> None:
+    made = pretend.study(tmp_path, "cases")
+    victim = next(tmp_path.rglob("worst-prediction.png"))
+    Image.new("L", (64, 64)).save(victim)
+    with pytest.raises(UserError, match=r"worst-prediction\.png is missing or was changed"):
+        FIGURES["cases"].draw(StudyPage(title="t", summary=[]), made.setting, made.resolver)
 
 
 def test_bins_of_several_seeds_are_weighted_by_their_images() -> None:

@@ -39,7 +39,6 @@ def table(**settings: Any) -> Table:
     return Table(
         key="toy",
         title="Toy",
-        label="tab:toy",
         published="segmentation_standard",
         rows=ROWS,
         columns=COLUMNS,

@@ -47,6 +47,14 @@ class Cell:
         """Sample standard deviation over seeds; None for fewer than two."""
         return statistics.stdev(self.numbers) if len(self.numbers) > 1 else None
 
+    def gaps(self) -> dict[str, str]:
+        """Why numbers are missing → whose: the cell's key, with the seeds where others have theirs."""
+        found: dict[str, list[int]] = {}
+        for seed, why in self.missing.items():
+            found.setdefault(why, []).append(seed)
+        every = len(self.missing) + len(self.values)
+        return {why: self.key + ("" if len(seeds) == every else _named(seeds)) for why, seeds in found.items()}
+
     def text(self) -> str:
         """Ours, as printed: mean ± std (n); "–" where there is nothing."""
         words = sorted({value for value in self.values.values() if isinstance(value, str)})
@@ -63,6 +71,10 @@ class Cell:
     def difference(self) -> float | None:
         """Ours minus the paper's."""
         return None if self.mean is None or self.paper is None else self.mean - self.paper.mean
+
+
+def _named(seeds: list[int]) -> str:
+    return f" seed{'s' * (len(seeds) > 1)} {', '.join(map(str, sorted(seeds)))}"
 
 
 def sources(table: Table, setting: Setting, row: Row, column: Column) -> dict[int, Source]:
@@ -98,7 +110,7 @@ def cell(table: Table, setting: Setting, resolver: Resolver, row: Row, column: C
         made = Cell(row, column, exact=True, paper=made.paper)
     for seed, source in found.items():
         if isinstance(source, Known):
-            made.values[seed] = source.value
+            made.values[seed] = source.reckon()
         elif isinstance(source, Absent):
             made.missing[seed] = source.why
         else:
@@ -111,7 +123,7 @@ def _read(made: Cell, seed: int, source: Ask, resolver: Resolver) -> None:
     made.jobs[seed] = one
     state = status(one)
     if state.state != "done":
-        made.missing[seed] = f"{state.state}: {state.why}"
+        made.missing[seed] = state.why if state.state == "missing" else f"{state.state}: {state.why}"
         return
     try:
         value = source.read(result(one, source.file))

@@ -15,7 +15,8 @@ COMMANDS = {
     "mix": "laworder.paper.mixing",
     "seg train": "laworder.segmentation.train_command",
     "seg evaluate": "laworder.segmentation.evaluate_command",
-    "profile": "laworder.paper.runtime",
+    "cases": "laworder.paper.cases",
+    "profile": "laworder.paper.profiling",
 }
 """Command → the module with its Config and run. Named as text: what a study needs is imported when it is needed."""
 

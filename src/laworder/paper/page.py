@@ -20,7 +20,7 @@ from laworder.paper.rendering import MISSING, difference, notes, theirs
 from laworder.paper.setting import Setting
 from laworder.paper.spec import Table
 from laworder.paper.store import read_record
-from laworder.report import Page, picture_uri
+from laworder.report import Page, Sheet, picture_uri
 from laworder.report.pictures import TRUTH
 from laworder.runs.manifest import NAME
 
@@ -42,6 +42,8 @@ class StudyPage(Page):
     def __init__(self, *, title: str, summary: Sequence[str]) -> None:
         super().__init__(title=title, summary=summary)
         self._behind: dict[str, Resolved] = {}
+        self.sheets: dict[str, Sheet] = {}
+        """Sheets of pictures by name, for those who want files of them."""
 
     def study_table(self, table: Table, rows: Sequence[list[Cell]], setting: Setting, *, caption: str) -> None:
         """Ours, below it the paper's and the difference; a click on ours tells where it comes from.
@@ -57,9 +59,8 @@ class StudyPage(Page):
         self._parts.append(f"<ul class='notes'>{told}</ul>")
 
     def _grid(self, table: Table, rows: Sequence[Sequence[Cell]], setting: Setting, caption: str) -> None:
-        arrows = {"up": " ↑", "down": " ↓", "": ""}
-        names = ["method", *(cell.column.label + arrows[cell.column.better] for cell in rows[0])]
-        head = "".join(f"<th scope='col'>{_text(name)}</th>" for name in names)
+        heads = "".join(f"<th scope='col' class='number'>{_text(cell.column.head)}</th>" for cell in rows[0])
+        head = f"<th scope='col'>method</th>{heads}"
         body = "".join(self._row(table, row, setting) for row in rows)
         self._parts.append(
             f"<div class='wide' tabindex='0' role='region' aria-label='{_quoted(caption)}'><table>"
@@ -136,6 +137,23 @@ class StudyPage(Page):
             f"value='50' aria-label='how strongly the masks are shown'></label>{''.join(parts)}"
             f"<figcaption>Figure {self._figures}. {_text(caption)}</figcaption></figure>"
         )
+
+    def keep(self, name: str, sheet: Sheet) -> None:
+        """A sheet that becomes a file of that name."""
+        assert name not in self.sheets, f"two sheets are called {name}"
+        self.sheets[name] = sheet
+
+    def pictures(self, name: str, sheet: Sheet, *, caption: str) -> None:
+        """A sheet on the page, and kept for a file."""
+        self.keep(name, sheet)
+        rows: list[list[tuple[str, str]]] = []
+        for index, row in enumerate(sheet.rows):
+            heads = [sheet.columns[i] if sheet.columns else f"picture {i + 1}" for i in range(len(row))]
+            where = f"{sheet.names[index]}: " if sheet.names else ""
+            # Gray ones may be masks or maps, which JPEG would blur.
+            uris = [picture_uri(one, exact=bool((one == one[..., :1]).all())) for one in row]
+            rows.append([(uri, where + head) for uri, head in zip(uris, heads, strict=True)])
+        self.sheet(rows, names=sheet.columns, row_names=sheet.names, caption=caption)
 
     def findings(self, found: Sequence[Mapping[str, str]]) -> None:
         """What an audit says, the grave first as it comes."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from laworder.paper.divide import HELD_OUT, TRAIN
 from laworder.paper.drawing import divided, drawn
 from laworder.paper.jobs import File, Job, Output
 from laworder.paper.setting import DATASETS, Setting
-from laworder.paper.spec import Absent, Ask, Column, Row, Source, Table, dig
+from laworder.paper.spec import Absent, Column, Row, Source, Table, across, dig, judged
 from laworder.paper.synthesis import METHODS, general_notes
 
 LACKING = {
@@ -42,7 +42,7 @@ def weights(setting: Setting) -> dict[str, Any]:
     return {metric: value for metric, value in given.items() if value is not None}
 
 
-def judged(setting: Setting, objective: str, dataset: str, seed: int, pool: str) -> Job | Absent:
+def compared(setting: Setting, objective: str, dataset: str, seed: int, pool: str) -> Job | Absent:
     """`evaluate` of the images drawn for a pool's masks against the real images of that pool."""
     images, data = drawn(setting, objective, dataset, seed, pool), divided(setting, dataset)
     if isinstance(images, Absent):
@@ -65,8 +65,7 @@ def _asks(pool: str) -> Callable[[Setting, Row, Column, int], Source]:
     def ask(setting: Setting, row: Row, column: Column, seed: int) -> Source:
         if column.metric not in weights(setting):
             return Absent(LACKING[column.metric])
-        job = judged(setting, row.key, column.dataset, seed, pool)
-        return job if isinstance(job, Absent) else Ask(job, "evaluation.json", NUMBERS[column.metric])
+        return judged(compared(setting, row.key, column.dataset, seed, pool), NUMBERS[column.metric])
 
     return ask
 
@@ -79,46 +78,24 @@ def _notes(setting: Setting) -> list[str]:
     ]
 
 
-def _columns(*datasets: str) -> tuple[Column, ...]:
-    return tuple(
-        column
-        for dataset in datasets
-        for column in (
-            Column(f"{dataset}-fid", f"{DATASETS[dataset]} FID", dataset, "fid", "down", 2),
-            Column(f"{dataset}-clip", f"{DATASETS[dataset]} CLIP-I", dataset, "clip_i", "up", 3),
-        )
-    )
+_FID = Column("fid", "FID", "", "fid", "down", 2)
+_CLIP = Column("clip", "CLIP-I", "", "clip_i", "up", 3)
 
 
-MATCHED = Table(
-    key="quality",
-    title="Image quality against the training images",
-    label="tab:law_image_quality",
-    published="law_image_quality",
-    rows=METHODS,
-    columns=_columns(*DATASETS),
-    ask=_asks(TRAIN),
-    notes=_notes,
+def _table(
+    key: str, title: str, published: str, pool: str, rows: tuple[Row, ...], datasets: Mapping[str, str]
+) -> Table:
+    columns = across(datasets, _FID, _CLIP)
+    return Table(key=key, title=title, published=published, rows=rows, columns=columns, ask=_asks(pool), notes=_notes)
+
+
+MATCHED = _table("quality", "Image quality against the training images", "law_image_quality", TRAIN, METHODS, DATASETS)
+UNSEEN = _table(
+    "quality-held-out",
+    "Image quality against held-out images",
+    "law_image_quality_heldout",
+    HELD_OUT,
+    METHODS,
+    DATASETS,
 )
-
-UNSEEN = Table(
-    key="quality-held-out",
-    title="Image quality against held-out images",
-    label="tab:law_image_quality_heldout",
-    published="law_image_quality_heldout",
-    rows=METHODS,
-    columns=_columns(*DATASETS),
-    ask=_asks(HELD_OUT),
-    notes=_notes,
-)
-
-COMPONENTS = Table(
-    key="components",
-    title="LAW, part by part",
-    label="tab:ablation_law",
-    published="ablation_law",
-    rows=PARTS,
-    columns=_columns("polyps"),
-    ask=_asks(TRAIN),
-    notes=_notes,
-)
+COMPONENTS = _table("components", "LAW, part by part", "ablation_law", TRAIN, PARTS, {"polyps": DATASETS["polyps"]})

@@ -19,7 +19,7 @@ def difference(cell: Cell, setting: Setting) -> str:
     value = cell.difference()
     if value is None or (setting.drawn and not cell.exact):
         return MISSING
-    return f"{value:+,.{cell.column.digits}f}"
+    return f"{round(value, cell.column.digits) or 0.0:+,.{cell.column.digits}f}"  # never -0.0
 
 
 def theirs(cell: Cell) -> str:
@@ -46,8 +46,7 @@ def grid(table: Table, rows: Sequence[list[Cell]], setting: Setting) -> tuple[li
     }
     head = ["Method"]
     for column in table.columns:
-        arrow = {"up": " ↑", "down": " ↓", "": ""}[column.better]
-        head += [f"{column.label}{arrow}, {kind}" for kind in kinds(column, table)]
+        head += [f"{column.head}, {kind}" for kind in kinds(column, table)]
     body = [
         [cells[0].row.label, *(texts[kind](cell) for cell in cells for kind in kinds(cell.column, table))]
         for cells in rows
@@ -61,8 +60,8 @@ def notes(table: Table, rows: Sequence[list[Cell]], setting: Setting) -> list[st
     lines = [f"Paper: {'; '.join(paper)}.", *(f"Ours: {line}" for line in table.notes(setting))]
     gaps: dict[str, list[str]] = {}
     for cell in (cell for cells in rows for cell in cells):
-        for seed, why in cell.missing.items():
-            gaps.setdefault(why, []).append(f"{cell.key} seed {seed}" if table.seeds else cell.key)
+        for why, where in cell.gaps().items():
+            gaps.setdefault(why, []).append(where)
     for why, where in gaps.items():
         shown = ", ".join(where[:3]) + (f" and {len(where) - 3} more" if len(where) > 3 else "")
         lines.append(f"Missing ({why}): {shown}.")

@@ -9,6 +9,7 @@ from laworder.paper.identity import Resolved
 from laworder.paper.planning import Step, duration
 from laworder.paper.store import order_of
 from laworder.paper.work import perform
+from laworder.runs import Stopped
 from laworder.scale import Outcome, Task, fan_out, share_of
 
 
@@ -47,7 +48,7 @@ def shard_of(plan: Sequence[Step], targets: Sequence[Resolved], shard: tuple[int
 
 
 def carry_out(plan: Sequence[Step], device: str, *, on: str, patience: float) -> dict[str, Outcome]:
-    """Do the plan, telling of each job as it ends."""
+    """Do the plan, telling of each job as it ends, and of the end where somebody stops it."""
     todo = tasks(plan, device)
     told = 0
 
@@ -57,7 +58,11 @@ def carry_out(plan: Sequence[Step], device: str, *, on: str, patience: float) ->
         text = {"done": "done", "failed": "FAILED", "skipped": "skipped"}[outcome.state]
         note(f"[{told}/{len(todo)}] {text}: {outcome.key}{': ' + outcome.message if outcome.message else ''}")
 
-    return fan_out(todo, perform, tell, on=on, patience=patience) if todo else {}
+    try:
+        return fan_out(todo, perform, tell, on=on, patience=patience) if todo else {}
+    except (Stopped, KeyboardInterrupt):
+        note(f"stopped with {told} of {len(todo)} runs done; the same command goes on from here")
+        raise
 
 
 def line(step: Step) -> str:

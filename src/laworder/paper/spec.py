@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from laworder.paper.jobs import Job
 from laworder.paper.setting import Setting
+
+EVALUATION = "evaluation.json"
+"""What `evaluate`, `seg evaluate` and `seg train` leave their numbers in."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,9 @@ class Ask:
 
 @dataclass(frozen=True)
 class Known:
-    """A number that needs no run: it follows from the model alone."""
+    """A number that needs no run: it follows from the model alone. Reckoned where it is printed: a plan needs none."""
 
-    value: float
+    reckon: Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """key: dataset and metric in one word; better: which way is good; digits: as printed after the point."""
+    """key: dataset and metric in one word; better: which way is good; digits: as printed after the point; unit: where
+    the label does not say it."""
 
     key: str
     label: str
@@ -61,13 +65,19 @@ class Column:
     metric: str
     better: Literal["up", "down", ""] = ""
     digits: int = 1
+    unit: str = ""
+
+    @property
+    def head(self) -> str:
+        """The column's head: what, in which unit, and which way is good."""
+        return self.label + (self.unit and f", {self.unit}") + {"up": " ↑", "down": " ↓", "": ""}[self.better]
 
 
 @dataclass(frozen=True)
 class Table:
     """A table of the paper.
 
-    number:    the paper's label of it; published: its name among the published results
+    published: its name among the published results, and the paper's label of it
     ask:       (setting, row, column, seed) → where the number comes from
     notes:     how ours differs from the paper's, in words
     seeds:     whether a cell has a number for each seed, or one in all
@@ -75,13 +85,36 @@ class Table:
 
     key: str
     title: str
-    label: str
     published: str
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
     ask: Callable[[Setting, Row, Column, int], Source]
     notes: Callable[[Setting], list[str]]
     seeds: bool = True
+
+    @property
+    def label(self) -> str:
+        """The paper's, as LaTeX refers to it."""
+        return f"tab:{self.published}"
+
+
+def across(datasets: Mapping[str, str], *measures: Column) -> tuple[Column, ...]:
+    """Every measure on every data set (key → label); the measures are columns without a data set."""
+    return tuple(
+        replace(one, key=f"{dataset}-{one.key}", label=f"{name} {one.label}", dataset=dataset)
+        for dataset, name in datasets.items()
+        for one in measures
+    )
+
+
+def judged(job: Job | Absent, read: Callable[[Any], float | str | None], factor: float = 1.0) -> Source:
+    """A number of what an evaluation wrote; where there can be no evaluation, why."""
+    return job if isinstance(job, Absent) else Ask(job, EVALUATION, read, factor)
+
+
+def present(found: Iterable[Job | Absent]) -> list[Job]:
+    """The jobs among them."""
+    return [job for job in found if isinstance(job, Job)]
 
 
 def dig(*path: str) -> Callable[[Any], Any]:

@@ -8,14 +8,14 @@ jobs/<label>/<digest>/log.txt    what it said
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from laworder.errors import UserError
-from laworder.paper.identity import Resolved
-from laworder.paper.jobs import OUT
+from laworder.paper.identity import Resolved, Resolver
+from laworder.paper.jobs import OUT, Job
 from laworder.runs import atomic_write, read_metrics, sha256_file
 from laworder.runs.manifest import describe_device, git_state, now, versions
 from laworder.segmentation.train import pick_device
@@ -60,6 +60,11 @@ def status(one: Resolved) -> Status:
     return Status("missing", "never run")
 
 
+def done(jobs: Sequence[Job], resolver: Resolver) -> list[Resolved]:
+    """Those of the jobs that are done."""
+    return [one for one in map(resolver.resolve, jobs) if status(one).state == "done"]
+
+
 def versions_of(one: Resolved) -> list[dict[str, Any]]:
     """Records of other versions of the same job: other settings, data or code."""
     folders = [path for path in one.folder.parent.glob("*") if path.is_dir() and path != one.folder]
@@ -73,7 +78,7 @@ def progress(out: Path) -> str:
         lines = read_metrics(out / "metrics.jsonl")
     except UserError:
         return ""
-    return f"stopped after step {lines[-1]['step']}" if lines else ""
+    return f"step {lines[-1]['step']} is done" if lines else ""
 
 
 def begin(order: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from laworder.paper.setting import Setting
 from laworder.paper.spec import Column, Table
 
 SCALES = {
-    "demo": "Everything here was made from drawn pictures by networks as small as can be: the numbers show that the "
-    "parts work, and say nothing about patients or about the paper.",
+    "demo": "Everything here was made from drawn MR pictures, which stand where the paper has polyps, by networks as "
+    "small as can be: the numbers show that the parts work, and say nothing about patients or about the paper.",
     "small": "Real data, with a compact diffusion model instead of Stable Diffusion: numbers about synthetic images "
     "compare with each other, and with the paper's only in their order.",
     "paper": "Real data, and the paper's settings as far as it states them.",
@@ -20,9 +20,12 @@ SCALES = {
 def summary(tables: Sequence[tuple[Table, list[list[Cell]]]], setting: Setting) -> list[str]:
     """The lead: what was studied, how much of it is there, and what came out, table by table."""
     found = [cell for _, rows in tables for row in rows for cell in row if not cell.exact]
-    full = sum(not cell.missing for cell in found)
+    open_ = [cell for cell in found if cell.jobs]
+    full = sum(not cell.missing for cell in open_)
     seeds = ", ".join(map(str, setting.seeds))
-    count = f"{full} of {len(found)} measured cells are complete (seeds {seeds}); the others are shown as missing."
+    count = f"{full} of the {len(open_)} cells that can be measured in this setting are complete (seeds {seeds})."
+    if len(open_) < len(found):
+        count += f" {len(found) - len(open_)} more need data, weights or a scale that were not given: see the notes."
     told = [sentence(table, rows, setting) for table, rows in tables]
     return [SCALES[setting.scale], count, *(line for line in told if line)]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from laworder.paper.drawing import ceiling, downstream, recovered
 from laworder.paper.jobs import Job
-from laworder.paper.setting import DATASETS, Setting
-from laworder.paper.spec import Absent, Ask, Column, Row, Source, Table, dig
+from laworder.paper.setting import DATASETS, STANDS, Setting
+from laworder.paper.spec import Absent, Column, Row, Source, Table, across, dig, judged
 
 METHODS = (
     Row("uniform", "ControlNet, uniform loss", "ControlNet"),
@@ -19,20 +19,15 @@ DOSES = {250: 8, 500: 16, 1000: 32, 1450: None}
 """Synthetic pairs, the paper's → at demo scale, where the whole pool is smaller; None is all of it."""
 
 
-def _judged(job: Job | Absent, *path: str, factor: float = 1.0) -> Source:
-    return job if isinstance(job, Absent) else Ask(job, "evaluation.json", dig("model", *path), factor)
-
-
 def _ask_recovery(setting: Setting, row: Row, column: Column, seed: int) -> Source:
-    measure = column.metric.removeprefix("mask_")
-    if row.key == REAL:
-        return _judged(ceiling(setting, column.dataset), "mean", measure)
-    return _judged(recovered(setting, row.key, column.dataset, seed), "mean", measure)
+    real = row.key == REAL
+    job = ceiling(setting, column.dataset) if real else recovered(setting, row.key, column.dataset, seed)
+    return judged(job, dig("model", "mean", column.metric.removeprefix("mask_")))
 
 
 def _ask_downstream(setting: Setting, row: Row, column: Column, seed: int) -> Source:
     objective = None if row.key == REAL else row.key
-    return _judged(downstream(setting, objective, column.dataset, seed, None), "mean", column.metric, factor=100)
+    return _percent(downstream(setting, objective, column.dataset, seed, None), column)
 
 
 def _ask_dose(setting: Setting, row: Row, column: Column, seed: int) -> Source:
@@ -40,16 +35,17 @@ def _ask_dose(setting: Setting, row: Row, column: Column, seed: int) -> Source:
         return _ask_downstream(setting, row, column, seed)
     dose = int(row.key)
     count = DOSES[dose] if setting.drawn or dose == max(DOSES) else dose
-    return _judged(downstream(setting, "law", column.dataset, seed, count), "mean", column.metric, factor=100)
+    return _percent(downstream(setting, "law", column.dataset, seed, count), column)
+
+
+def _percent(job: Job | Absent, column: Column) -> Source:
+    return judged(job, dig("model", "mean", column.metric), factor=100)
 
 
 def general_notes(setting: Setting) -> list[str]:
     """What holds for every table about synthetic images."""
     if setting.drawn:
-        return [
-            "Drawn data, the tiny pixel-space backbone and ORDER as the segmenter: the numbers show that the parts "
-            "work, and compare with nothing."
-        ]
+        return [STANDS, "The tiny pixel-space backbone; ORDER{0,1} as the segmenter."]
     made = {
         "small": "The compact latent backbone at 256×256 from a prior that all objectives share, not Stable Diffusion",
         "paper": "Stable Diffusion 1.5 with ControlNet at 384×384, by the presets `paper-…` of `synth train`",
@@ -75,21 +71,25 @@ def _downstream_notes(setting: Setting) -> list[str]:
     ]
 
 
-def _columns(metrics: dict[str, str], digits: int) -> tuple[Column, ...]:
-    return tuple(
-        Column(f"{dataset}-{metric.removeprefix('mask_')}", f"{name} {label}", dataset, metric, "up", digits)
-        for dataset, name in DATASETS.items()
-        for metric, label in metrics.items()
-    )
+def _dose_notes(setting: Setting) -> list[str]:
+    if not setting.drawn:
+        return _downstream_notes(setting)
+    ours = ", ".join(str(count) for count in DOSES.values() if count is not None)
+    theirs = ", ".join(str(dose) for dose, count in DOSES.items() if count is not None)
+    stand = f"{ours} and all of our synthetic images stand for the paper's {theirs} and {max(DOSES)}."
+    return [*_downstream_notes(setting), stand]
 
+
+_MDICE = Column("dice", "mDice", "", "dice", "up", unit="%")
 
 RECOVERY = Table(
     key="recovery",
     title="Mask recovery",
-    label="tab:law_mask_recovery",
     published="law_mask_recovery",
     rows=(*METHODS, Row(REAL, "real held-out images", reference=True)),
-    columns=_columns({"mask_dice": "Dice", "mask_iou": "IoU"}, 3),
+    columns=across(
+        DATASETS, Column("dice", "Dice", "", "mask_dice", "up", 3), Column("iou", "IoU", "", "mask_iou", "up", 3)
+    ),
     ask=_ask_recovery,
     notes=_recovery_notes,
 )
@@ -97,13 +97,12 @@ RECOVERY = Table(
 DOWNSTREAM = Table(
     key="downstream",
     title="Segmentation with synthetic images added",
-    label="tab:downstream",
     published="downstream",
     rows=(
         Row(REAL, "Real only", "Real only"),
         *(Row(row.key, f"Real + {row.label}", row.published and f"Real + {row.published}") for row in METHODS),
     ),
-    columns=_columns({"dice": "mDice"}, 1),
+    columns=across(DATASETS, _MDICE),
     ask=_ask_downstream,
     notes=_downstream_notes,
 )
@@ -111,13 +110,12 @@ DOWNSTREAM = Table(
 DOSE = Table(
     key="dose",
     title="Segmentation of polyps against the number of synthetic images",
-    label="tab:dose_controls",
     published="dose_controls",
     rows=(
         Row(REAL, "Real only", "Real only"),
         *(Row(str(dose), f"Real + LAW, {dose}", f"Real + LAW, {dose}") for dose in DOSES),
     ),
-    columns=(Column("polyps-dice", "Polyps mDice", "polyps", "dice", "up"),),
+    columns=across({"polyps": DATASETS["polyps"]}, _MDICE),
     ask=_ask_dose,
-    notes=_downstream_notes,
+    notes=_dose_notes,
 )

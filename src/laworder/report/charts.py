@@ -10,6 +10,8 @@ from dataclasses import dataclass
 WIDTH, HEIGHT = 640, 330
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 18, 48
 COLOURS = 6
+ROW, SWATCH, LETTER = 18, 17, 7.2
+"""A legend's line, its coloured square with the gap behind it, and a letter on average, in the chart's own units."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class _Scale:
 
 
 def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, title: str, log_x: bool = False) -> str:
-    """Lines with markers where points are few, bands where given, a legend above the plot."""
+    """Lines with markers where points are few, bands where given, a legend above in as many rows as it takes."""
     assert series, "a chart has at least one series"
     assert all(len(s.x) for s in series), "a series has at least one point"
     xs = [x for s in series for x in s.x]
@@ -51,7 +53,8 @@ def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, title: s
         log_ticks(sx.low, sx.high) if log_x else [t for t in nice_ticks(min(xs), max(xs)) if sx.low <= t <= sx.high]
     )
     marks = [_line(s, sx, sy, i) for i, s in enumerate(series)]
-    return _frame(title, x_label, y_label, sx, sy, x_ticks, y_ticks, [*marks, _legend([s.name for s in series])])
+    legend = _legend([s.name for s in series])
+    return _frame(title, x_label, y_label, sx, sy, x_ticks, y_ticks, marks, legend)
 
 
 def bar_chart(
@@ -78,8 +81,8 @@ def bar_chart(
         f"<text x='{sx(g + 0.5):.1f}' y='{HEIGHT - BOTTOM + 17}' text-anchor='middle'>{html.escape(group)}</text>"
         for g, group in enumerate(groups)
     ]
-    legend = _legend([name for name, _ in series]) if len(series) > 1 else ""
-    return _frame(title, x_label, y_label, sx, sy, [], y_ticks, [*marks, *labels, legend])
+    legend = _legend([name for name, _ in series]) if len(series) > 1 else []
+    return _frame(title, x_label, y_label, sx, sy, [], y_ticks, [*marks, *labels], legend)
 
 
 def _padded(low: float, high: float, log: bool) -> tuple[float, float]:
@@ -124,13 +127,27 @@ def _line(series: Series, sx: _Scale, sy: _Scale, index: int) -> str:
     return "".join(parts)
 
 
-def _legend(names: Sequence[str]) -> str:
-    parts, x = [], float(LEFT)
+def _legend(names: Sequence[str]) -> list[str]:
+    """Its rows, from the top; a name that one row cannot hold is cut in its middle."""
+    rows, x = [""], float(LEFT)
     for i, name in enumerate(names):
-        parts.append(f"<rect x='{x:.0f}' y='8' width='12' height='12' rx='2' fill='var(--c{i % COLOURS})'/>")
-        parts.append(f"<text x='{x + 17:.0f}' y='18'>{html.escape(name)}</text>")
-        x += 17 + 7.2 * len(name) + 18
-    return "".join(parts)
+        shown = _shortened(name, int((WIDTH - RIGHT - LEFT - SWATCH) / LETTER))
+        wide = SWATCH + LETTER * len(shown)
+        if x > LEFT and x + wide > WIDTH - RIGHT:
+            rows, x = [*rows, ""], float(LEFT)
+        whole = f"<title>{html.escape(name)}</title>" if shown != name else ""
+        rows[-1] += (
+            f"<rect x='{x:.0f}' y='8' width='12' height='12' rx='2' fill='var(--c{i % COLOURS})'/>"
+            f"<text x='{x + SWATCH:.0f}' y='18'>{html.escape(shown)}{whole}</text>"
+        )
+        x += wide + ROW
+    return rows
+
+
+def _shortened(name: str, letters: int) -> str:
+    if len(name) <= letters:
+        return name
+    return f"{name[: letters // 2 - 1]}…{name[len(name) - letters // 2 :]}"
 
 
 def _frame(
@@ -142,7 +159,23 @@ def _frame(
     x_ticks: Sequence[float],
     y_ticks: Sequence[float],
     marks: Sequence[str],
+    legend: Sequence[str],
 ) -> str:
+    above = ROW * max(len(legend) - 1, 0)  # further rows grow upwards: the plot keeps its room
+    rows = [f"<g transform='translate(0 {ROW * i - above})'>{row}</g>" for i, row in enumerate(legend)]
+    centre, middle = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
+    labels = (
+        f"<text x='{centre:.0f}' y='{HEIGHT - 8}' text-anchor='middle'>{html.escape(x_label)}</text>"
+        f"<text transform='translate(14 {middle:.0f}) rotate(-90)' text-anchor='middle'>{html.escape(y_label)}</text>"
+    )
+    return (
+        f"<svg class='chart' viewBox='0 {-above} {WIDTH} {HEIGHT + above}' role='img' "
+        f"aria-label='{html.escape(title, quote=True)}'>"
+        f"{_axes(sx, sy, x_ticks, y_ticks)}{''.join(marks)}{''.join(rows)}{labels}</svg>"
+    )
+
+
+def _axes(sx: _Scale, sy: _Scale, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> str:
     grid = [
         f"<line class='grid' x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{sy(t):.1f}' y2='{sy(t):.1f}'/>"
         f"<text x='{LEFT - 8}' y='{sy(t) + 4:.1f}' text-anchor='end'>{t:g}</text>"
@@ -154,12 +187,4 @@ def _frame(
         for t in x_ticks
     ]
     axis = f"<line class='axis' x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{HEIGHT - BOTTOM}' y2='{HEIGHT - BOTTOM}'/>"
-    centre, middle = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
-    labels = (
-        f"<text x='{centre:.0f}' y='{HEIGHT - 8}' text-anchor='middle'>{html.escape(x_label)}</text>"
-        f"<text transform='translate(14 {middle:.0f}) rotate(-90)' text-anchor='middle'>{html.escape(y_label)}</text>"
-    )
-    return (
-        f"<svg class='chart' viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{html.escape(title, quote=True)}'>"
-        f"{''.join(grid)}{axis}{''.join(ticks)}{''.join(marks)}{labels}</svg>"
-    )
+    return "".join([*grid, axis, *ticks])

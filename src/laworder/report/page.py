@@ -22,6 +22,8 @@ class Page:
         self._parts: list[str] = [f"<p class='lead'>{html.escape(line)}</p>" for line in summary]
         self._contents: list[tuple[str, str]] = []
         self._figures = 0
+        self.charts: list[str] = []
+        """Every chart on the page, for those who want files of them."""
 
     def section(self, title: str) -> None:
         """Begin a section; it appears in the contents."""
@@ -42,10 +44,12 @@ class Page:
         )
 
     def figure(self, svg: str, *, caption: str) -> None:
-        """A chart, as made by `charts`."""
+        """A chart, as made by `charts`. On a phone it keeps its size and scrolls, so that its words can be read."""
         self._figures += 1
+        self.charts.append(svg)
         self._parts.append(
-            f"<figure>{svg}<figcaption>Figure {self._figures}. {html.escape(caption)}</figcaption></figure>"
+            f"<figure><div class='wide' tabindex='0' role='region' aria-label='{html.escape(caption, quote=True)}'>"
+            f"{svg}</div><figcaption>Figure {self._figures}. {html.escape(caption)}</figcaption></figure>"
         )
 
     def sheet(
@@ -54,17 +58,22 @@ class Page:
         *,
         caption: str,
         names: Sequence[str] = (),
+        row_names: Sequence[str] = (),
         labels: bool = False,
     ) -> None:
-        """Rows of pictures, each a (data URI, alternative text), under optional column names; with `labels` each
-        picture's text stands below it."""
+        """Rows of pictures, each a (data URI, alternative text), under optional column names and each row under its
+        own; with `labels` each picture's text stands below it."""
         self._figures += 1
         columns = max((len(row) for row in rows), default=0)
         columns = max(columns, 3) if labels else columns  # a single small picture is not blown up
         heads = "".join(f"<div class='name'>{html.escape(name)}</div>" for name in names)
-        cells = "".join(_picture(uri, text, labelled=labels) for row in rows for uri, text in row)
+        cells = ""
+        for index, row in enumerate(rows):
+            cells += f"<div class='name row'>{html.escape(row_names[index])}</div>" if row_names else ""
+            cells += "".join(_picture(uri, text, labelled=labels) for uri, text in row)
         self._parts.append(
-            f"<figure><div class='sheet' style='--columns:{columns}'>{heads}{cells}</div>"
+            f"<figure><div class='wide' tabindex='0' role='region' aria-label='Figure {self._figures}'>"
+            f"<div class='sheet' style='--columns:{columns}'>{heads}{cells}</div></div>"
             f"<figcaption>Figure {self._figures}. {html.escape(caption)}</figcaption></figure>"
         )
 
@@ -94,7 +103,7 @@ class Page:
 
 
 def _picture(uri: str, text: str, *, labelled: bool) -> str:
-    picture = f"<img src='{uri}' alt='{html.escape(text, quote=True)}' loading='lazy'>"
+    picture = f"<img src='{uri}' alt='{html.escape(text, quote=True)}'>"
     return f"<div>{picture}<div class='name'>{html.escape(text)}</div></div>" if labelled else picture
 
 

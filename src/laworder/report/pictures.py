@@ -13,11 +13,12 @@ TRUTH = (40, 220, 120)
 PREDICTION = (255, 190, 30)
 
 
-def picture_uri(image: UInt8[np.ndarray, "h w 3"], *, quality: int = 88) -> str:
-    """An RGB picture as a JPEG data URI."""
+def picture_uri(image: UInt8[np.ndarray, "h w 3"], *, quality: int = 88, exact: bool = False) -> str:
+    """An RGB picture as a JPEG data URI; as PNG where it has to stay exactly as it is."""
+    kind, settings = ("PNG", {"optimize": True}) if exact else ("JPEG", {"quality": quality})
     buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, "JPEG", quality=quality)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    Image.fromarray(image).save(buffer, kind, **settings)
+    return f"data:image/{kind.lower()};base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 def gray_picture(values: Float[np.ndarray, "h w"], *, low: float, high: float) -> UInt8[np.ndarray, "h w 3"]:
@@ -28,11 +29,17 @@ def gray_picture(values: Float[np.ndarray, "h w"], *, low: float, high: float) -
 
 
 def contour(
-    image: UInt8[np.ndarray, "h w 3"], mask: Bool[np.ndarray, "h w"], *, colour: tuple[int, int, int] = TRUTH
+    image: UInt8[np.ndarray, "h w 3"],
+    mask: Bool[np.ndarray, "h w"],
+    *,
+    colour: tuple[int, int, int] = TRUTH,
+    width: int = 1,
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """The picture with the mask's outline drawn over it, one pixel wide, just inside the mask."""
-    padded = np.pad(mask, 1)
-    inner = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    """The picture with the mask's outline drawn over it, `width` pixels wide, just inside the mask."""
+    inner = mask
+    for _ in range(width):
+        padded = np.pad(inner, 1)
+        inner = inner & padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
     result = image.copy()
     result[mask & ~inner] = colour
     return result

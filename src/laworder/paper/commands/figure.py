@@ -1,4 +1,4 @@
-"""`laworder paper figure NAME`: one figure from the runs that are done, as a page."""
+"""`laworder paper figure NAME`: one figure from the runs that are done, as a page, and as files for papers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from laworder.paper.figures import FIGURES
 from laworder.paper.page import StudyPage
 from laworder.paper.study import Options, Study
 from laworder.paper.tables import ALL
+from laworder.report import sheet_png, standalone
 from laworder.runs import atomic_write
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Options):
-    """Draw figures from the runs that are done, each as one page with everything inside."""
+    """Draw figures from the runs that are done: each as one page with everything inside, its charts as SVG and its
+    sheets of pictures as PNG."""
 
     figure: str = option(ALL, "name of a figure, as `paper list` shows them, or all", positional=True)
 
 
 def plan(config: Config) -> list[str]:
     """What `run` would do, in words."""
-    return [f"draw {config.figure} into {config.out / 'figures'}"]
+    return [f"draw {config.figure} into {config.out / 'figures'} as HTML, SVG and PNG"]
 
 
 def run(config: Config) -> None:
@@ -36,10 +38,18 @@ def run(config: Config) -> None:
         if config.figure not in (ALL, figure.key):
             continue
         page = StudyPage(title=figure.title, summary=[f"Scale {study.setting.scale}."])
-        if not figure.draw(page, (study.setting, study.resolver)):
+        if not figure.draw(page, study.setting, study.resolver):
             say(f"{figure.key}: nothing is done yet; `laworder paper run {figure.key}` makes what it needs")
             continue
         folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"{figure.key}-{study.setting.scale}.html"
-        atomic_write(target, page.html())
-        say(f"{figure.key}: {target}")
+        for name, content in files(page, figure.key, study.setting.scale).items():
+            atomic_write(folder / name, content)
+            say(f"{figure.key}: {folder / name}")
+
+
+def files(page: StudyPage, key: str, scale: str) -> dict[str, str | bytes]:
+    """The page, and each of its charts and sheets by itself: name → content."""
+    found: dict[str, str | bytes] = {f"{key}-{scale}.html": page.html()}
+    for number, svg in enumerate(page.charts, 1):
+        found[f"{key}-{number}-{scale}.svg" if len(page.charts) > 1 else f"{key}-{scale}.svg"] = standalone(svg)
+    return found | {f"{name}-{scale}.png": sheet_png(sheet) for name, sheet in page.sheets.items()}

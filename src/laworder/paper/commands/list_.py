@@ -27,4 +27,5 @@ def run(config: Config) -> None:  # noqa: ARG001
         cells = len(published.find(table=table.published))
         say(f"{table.key:18} table {number:2}  {table.title} ({cells} published numbers)")
     for figure in FIGURES.values():
-        say(f"{figure.key:18} figure    {figure.title}{f' (the paper has it as {figure.label})' * bool(figure.label)}")
+        made = f" (the paper's {', '.join(figure.labels)})" if figure.labels else ""
+        say(f"{figure.key:18} figure    {figure.title}{made}")

@@ -53,7 +53,7 @@ def study_page(study: Study) -> StudyPage:
         page.study_table(table, rows, setting, caption=title(table, setting).partition(" (")[2].removesuffix(")"))
     for figure in FIGURES.values():
         page.section(figure.title)
-        if not figure.draw(page, (setting, resolver)):
+        if not figure.draw(page, setting, resolver):
             page.text(f"Nothing is done yet; `laworder paper run {figure.key}` makes what it needs.")
     page.section("The runs behind the numbers")
     page.records()
