@@ -16,9 +16,13 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from laworder.errors import UserError
+from laworder.runs import Progress
 
 FLOOR = 1e-3
 """Least weight of a pixel, so that the corners of a picture, which one window alone sees, are not 0/0."""
+
+MANY = 20
+"""Rows of windows from which on a picture takes long enough for a progress bar of its own."""
 
 
 class Rows(Protocol):
@@ -88,7 +92,10 @@ def blend(
     tops, lefts = starts(rows.height, side, overlap), starts(rows.width, side, overlap)
     total: Tensor | None = None
     weights = torch.zeros(side, wide)
-    for top, following in zip(tops, [*tops[1:], rows.height], strict=True):
+    bands = list(zip(tops, [*tops[1:], rows.height], strict=True))
+    if len(bands) > MANY:
+        bands = Progress(bands, desc="windows", unit="row", leave=False)
+    for top, following in bands:
         band = _band(rows, top, side, wide)
         for some in (lefts[i : i + batch] for i in range(0, len(lefts), batch)):
             maps = predict(torch.stack([band[:, :, x : x + side] for x in some]))
