@@ -32,6 +32,8 @@ from laworder.segmenters import create, list_models
 CPU = torch.device("cpu")
 SMALL = ("order_backbone",)
 """Models whose export is tested in the quick suite."""
+WIDER = ("egeunet_paper", "mkunet_s", "mkunet_m", "mkunet_b", "mkunet_l")
+"""They have the layers of a model that is tested, at other widths."""
 
 
 @pytest.fixture(scope="module")
@@ -191,8 +193,7 @@ def test_what_no_file_can_do_is_refused_by_name() -> None:
 
 
 def every_model() -> list[object]:
-    """All that are registered, but those that have the layers of another one here at other widths."""
-    names = [name for name in list_models() if name not in ("egeunet_paper", "mkunet_s", "mkunet_m", "mkunet_l")]
+    names = [name for name in list_models() if name not in WIDER]
     return [name if name in SMALL else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
