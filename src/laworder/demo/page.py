@@ -19,6 +19,7 @@ from laworder.demo.distance import distances
 from laworder.demo.pictures import data_sheet, law_weights
 from laworder.demo.story import OBJECTIVES, SIZE, Story
 from laworder.diffusion.looks import FOLDER
+from laworder.diffusion.score import as_text
 from laworder.paper.divide import HELD_OUT, TRAIN
 from laworder.paper.identity import Resolved, Resolver
 from laworder.paper.jobs import Job
@@ -164,7 +165,7 @@ def _judged(page: StudyPage, found: Found) -> None:
         small, large = halves(*found.per_image(getattr(story, f"found_{key}")))
         probe = found.training(key)["metrics"]["val_probe_blank_inside"]
         dice = found.scores(getattr(story, f"found_{key}"))["mean"]["dice"]
-        rows.append([name, f"{dice:.3f}", f"{small:.3f}", f"{large:.3f}", f"{apart[key]:.2f}", f"{probe:.2f}"])
+        rows.append([name, f"{dice:.3f}", f"{small:.3f}", f"{large:.3f}", f"{apart[key]:.2f}", as_text(probe, 2)])
     small, large = halves(*found.per_image(story.ceiling))
     dice = found.scores(story.ceiling)["mean"]["dice"]
     rows.append(["real, held out", f"{dice:.3f}", f"{small:.3f}", f"{large:.3f}", f"{chance:.2f}", "–"])
